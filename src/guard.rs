@@ -94,7 +94,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         return Err(UsageError("guard is about this node, wanted it without --snapshot".to_owned()).into());
     }
     let host_root = sources.host_root().to_owned();
-    let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((None, None), [].into(), false);
+    let ports = PortSet::default();
+    let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((ports, None), [].into(), false);
     let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen, bind };
     let log = Log::start(LogStyle { format: log_format, level: LogLevel::Info }, console.style.colour)
         .context("starting to log")?;

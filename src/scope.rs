@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::console::Console;
-use portreeve_facts::{Gap, Snapshot, Source};
+use portreeve_facts::{Gap, PortSet, Snapshot, Source};
 use portreeve_report::NodeScan;
 
 /// The flags that choose the nodes. A verb has the same code for each choice, because it judges one snapshot at a time.
@@ -28,6 +28,8 @@ pub(super) trait Scope: clap::Args {
 pub(super) struct Wanted {
     pub(super) behind: Behind,
     pub(super) skipped: BTreeSet<Source>,
+    /// The ports on which a scan of this node also searches for connections and bound sockets.
+    pub(super) searched: PortSet,
 }
 
 /// The ports whose endpoints a verb needs. An agent may not have read these endpoints.

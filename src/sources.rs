@@ -21,7 +21,7 @@ use super::{
 use portreeve_agent::{SnapshotSources, now, settings::duration};
 use portreeve_cluster::{ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{
-    ClusterFacts, Gap, Learned, Mode, NodePortRange, NotAMode, Overrides, PortRange, Snapshot, Source,
+    ClusterFacts, Gap, Learned, Mode, NodePortRange, NotAMode, Overrides, PortRange, PortSet, Snapshot, Source,
 };
 use portreeve_kernel::Host;
 use portreeve_report::{NodeScan, unread_in_words};
@@ -116,7 +116,7 @@ impl Sources {
         command_lines: bool,
         console: &Console,
     ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of((None, None), skipped, command_lines, console)
+        self.snapshot_of((PortSet::default(), None), skipped, command_lines, console)
     }
 
     /// Reads a snapshot from all sources, with the owners of the sockets on this port. If a pod `namespace/name` is
@@ -128,12 +128,12 @@ impl Sources {
         command_lines: bool,
         console: &Console,
     ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of((Some(port), pod), BTreeSet::new(), command_lines, console)
+        self.snapshot_of(([port].into_iter().collect(), pod), BTreeSet::new(), command_lines, console)
     }
 
     fn snapshot_of(
         self,
-        (port, pod): (Option<u16>, Option<String>),
+        (owner_ports, pod): (PortSet, Option<String>),
         skipped: BTreeSet<Source>,
         command_lines: bool,
         console: &Console,
@@ -145,7 +145,7 @@ impl Sources {
                 return Err(UsageError("this verb takes only one --snapshot FILE".to_owned()).into());
             }
         }
-        let sources = self.gathering((port, pod), skipped, command_lines);
+        let sources = self.gathering((owner_ports, pod), skipped, command_lines);
         let progress = Progress::start();
         let snapshot = sources.gather(now(), |step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
@@ -155,7 +155,7 @@ impl Sources {
 
     pub(super) fn gathering(
         self,
-        (port, pod): (Option<u16>, Option<String>),
+        (owner_ports, pod): (PortSet, Option<String>),
         skipped: BTreeSet<Source>,
         command_lines: bool,
     ) -> SnapshotSources {
@@ -188,7 +188,7 @@ impl Sources {
                 ..Overrides::default()
             },
             node_port_range: node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range")),
-            owner_ports: port.into_iter().collect(),
+            owner_ports,
             pod,
             skipped,
             command_lines,
@@ -216,7 +216,8 @@ impl Scope for Sources {
             is_new
         };
         if self.is_live() {
-            take(&self.one_snapshot(wanted.skipped.clone(), false, console)?);
+            let searched = (wanted.searched.clone(), None);
+            take(&self.snapshot_of(searched, wanted.skipped.clone(), false, console)?);
         } else {
             for file in &self.snapshots {
                 let snapshot = snapshot_files::read(file)?;

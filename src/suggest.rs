@@ -23,7 +23,7 @@ pub(super) struct Args<S: Scope> {
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, scope } = args;
     let mut free_ports = count.none();
-    let wanted = Wanted { skipped: skipped_for_users(), ..Wanted::default() };
+    let wanted = Wanted { skipped: skipped_for_users(), searched: free_ports.to_search(), ..Wanted::default() };
     let NodeResults { results, nodes, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())

@@ -258,7 +258,7 @@ impl Round<'_> {
     }
 
     /// The reason why the scan may lack sockets that are bound and do not listen.
-    pub(super) fn bound_unlisted(&self) -> Option<String> {
+    pub fn bound_unlisted(&self) -> Option<String> {
         let kernel = &self.now.kernel;
         match kernel.clients.get() {
             _ if !lists_bound(&kernel.release) => {

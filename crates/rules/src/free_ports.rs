@@ -7,7 +7,9 @@ use std::{
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, if_requested};
+use portreeve_facts::{
+    Clients, Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
+};
 
 /// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
@@ -142,10 +144,38 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
-        match if_requested(snapshot.kernel.clients.get()) {
+        match snapshot.kernel.clients.get() {
             Err(gap) => self.lacks(node, gap),
-            Ok(clients) => self.take(clients.into_iter().flat_map(|it| &it.sockets).map(|socket| socket.local_port)),
+            Ok(clients) => {
+                self.take(clients.sockets.iter().map(|socket| socket.local_port));
+                if let Some(gap) = clients.outgoing_missing().or_else(|| self.unsearched(round, clients)) {
+                    self.lacks(node, gap);
+                }
+            }
         }
+    }
+
+    /// The reason why a connection or a bound socket may have one of the ports that look free.
+    fn unsearched(&self, round: &Round<'_>, clients: &Clients) -> Option<Gap> {
+        let free: PortSet = self.as_read().collect();
+        let are_in = |searched: &PortSet| free.minus(searched).is_empty();
+        let unsearched = || "the scan did not search all ports; `portreeve owner PORT` on the node does".to_owned();
+        let detail = match are_in(&clients.searched) {
+            false => format!("a connection may have the port: {}", unsearched()),
+            true if are_in(&clients.bound_searched) => return None,
+            true => {
+                let why = round.bound_unlisted().unwrap_or_else(unsearched);
+                format!("a socket may be bound to the port without listening: {why}")
+            }
+        };
+        Some(Gap::new(Source::Clients, Why::NotRequested, detail))
+    }
+
+    /// The ports on which a scan of this node must search for connections. The usual ephemeral ports are left out,
+    /// because they may have more connections than a scan lists.
+    pub fn to_search(&self) -> PortSet {
+        let of_hosts = OF_HOSTS.into_iter().filter(|_| self.of_hosts);
+        of_hosts.collect::<PortSet>().minus(&PortRange::DEFAULT_EPHEMERAL.into())
     }
 
     /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, there are none,
@@ -256,7 +286,7 @@ pub fn free_port(snapshot: &Snapshot, refused: u16) -> Option<FreePort> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Netfilter, Protocol, Reading, Redirection, State, Why,
+        Netfilter, Protocol, Reading, Redirection, State,
         healthy::{gap, seen},
     };
 
@@ -546,7 +576,35 @@ mod tests {
         unread.kernel.clients = gap(Source::Clients, Why::TimedOut);
         assert_eq!(of_hosts(&[&unread]).unread[0].1.source, Source::Clients);
         unread.kernel.clients = gap(Source::Clients, Why::NotRequested);
-        assert!(of_hosts(&[&unread]).unread.is_empty(), "few connections are outside the ephemeral port range");
+        assert_eq!(of_hosts(&[&unread]).unread[0].1.source, Source::Clients);
+    }
+
+    #[test]
+    fn ports_on_which_no_connection_or_bound_socket_was_searched_are_said() {
+        let said = |searched: &PortSet, bound_searched: &PortSet| {
+            let mut world = Snapshot::healthy();
+            let clients = seen(&mut world.kernel.clients);
+            (clients.searched, clients.bound_searched) = (searched.clone(), bound_searched.clone());
+            let free = of_hosts(&[&world]);
+            assert!(FreePorts::of(&world).unread.is_empty(), "a Service can have the port of a connection");
+            free.unread.into_iter().map(|(_, gap)| gap.detail).collect::<Vec<_>>()
+        };
+        let searched = FreePorts::of_hosts().to_search();
+        assert!(searched.contains(10_000) && searched.contains(61_000) && !searched.contains(32_768), "{searched:?}");
+        assert_eq!((said(&searched, &searched), FreePorts::default().to_search()), (vec![], PortSet::default()));
+        let rules: PortSet = PortRange::DEFAULT_NODE_PORTS.into();
+        let [connection] = &said(&rules, &rules)[..] else { panic!("one line") };
+        assert!(connection.starts_with("a connection may have the port: the scan did not search"), "{connection}");
+        let [bound] = &said(&searched, &rules)[..] else { panic!("one line") };
+        assert!(bound.starts_with("a socket may be bound to the port without listening: the scan did"), "{bound}");
+    }
+
+    #[test]
+    fn a_full_list_of_connections_is_said() {
+        let mut world = Snapshot::healthy();
+        let clients = seen(&mut world.kernel.clients);
+        (clients.beyond, clients.outgoing) = (1, Clients::MOST as u64 + 1);
+        assert_eq!(of_hosts(&[&world]).unread[0].1.why, Why::TooMuch);
     }
 
     #[test]
