@@ -20,7 +20,7 @@ use portreeve_dataplane::{
     is_everywhere, owner_name, place, workers,
 };
 use portreeve_facts::{
-    ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, if_requested, kubernetes_version,
+    ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
 };
 
 pub(super) static RULE: Rule = Rule::of(
@@ -105,11 +105,14 @@ impl Node<'_, '_> {
             // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => match may_keep_host_port(self.round, socket) {
-                Ok(true) if is_node_port => return None,
-                Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
-                Err(gap) => Verdict::Unknown(gap),
-            },
+            Judged::Certain(affected, _) => {
+                let keeps = if is_node_port { keeps_host_port } else { may_keep_host_port };
+                match keeps(self.round, socket) {
+                    Ok(true) if is_node_port => return None,
+                    Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
+                    Err(gap) => Verdict::Unknown(gap),
+                }
+            }
         };
         Some(Judgement::on_port(
             of.subject_or(Subject::this_node(self.snapshot)),
@@ -211,7 +214,7 @@ impl Node<'_, '_> {
 ///
 /// # Errors
 /// If the result depends on the socket's owner, and the owner was not read.
-pub(super) fn may_keep_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
+fn may_keep_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
     let holds = match holds_host_ports(runtime_of(round.now)) {
         _ if !is_held(socket.protocol) => false,
         Some(holds) => holds,
@@ -222,6 +225,29 @@ pub(super) fn may_keep_host_port(round: &Round<'_>, socket: &Socket) -> Result<b
         Owner::Held(holder) => if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
         _ => Ok(true),
     }
+}
+
+/// Like [`may_keep_host_port`], if the port is also a NodePort. Then a process that keeps the port for no pod loses
+/// connections. If the runtime is unknown, a socket on each hostPort proves nothing: there may be only one hostPort.
+///
+/// # Errors
+/// Like [`may_keep_host_port`], and if the process may be the runtime, and the runtime is unknown.
+pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
+    let is_known = holds_host_ports(runtime_of(round.now)).is_some() || has_name_of_runtime(socket);
+    let keeps = may_keep_host_port(round, socket)?;
+    if !keeps || is_known {
+        return Ok(keeps);
+    }
+    if_requested(round.now.cluster.nodes.get())?;
+    let detail = "the process may be the container runtime: it has a socket on each hostPort, and the runtime is not known";
+    Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+/// Whether a process of root has the name of a program that opens sockets for hostPorts.
+fn has_name_of_runtime(socket: &Socket) -> bool {
+    let Owner::Held(holder) = &socket.owner else { return false };
+    let process = holder.process.known(Unread::Doubted);
+    socket.is_of_root() && process.is_some_and(|it| ["crio", "cri-dockerd", "kubelet"].contains(&&*it.command))
 }
 
 /// Whether the owner of this socket has a socket on the hostPort of each pod with a network.

@@ -9,7 +9,7 @@ use super::{
     assumed::{assuming, at_least},
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
-    host_port_takes_listener::may_keep_host_port,
+    host_port_takes_listener::keeps_host_port,
     ids,
     node_ports::{if_served, range_in_words},
     remedies::{another_number, move_off},
@@ -170,7 +170,7 @@ impl<'a> Node<'_, 'a> {
                 let number = (socket.protocol, socket.local_port);
                 let is_one = all.at(number).iter().any(|(_, port)| covers(port, socket.local));
                 match (is_one, self.snapshot.cluster.unread_host_port(number)) {
-                    (true, _) => may_keep_host_port(self.round, socket),
+                    (true, _) => keeps_host_port(self.round, socket),
                     (false, Some(gap)) => Err(gap.clone()),
                     (false, None) => Ok(false),
                 }

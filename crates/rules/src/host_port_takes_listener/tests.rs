@@ -225,6 +225,16 @@ fn whoever_has_a_socket_on_each_host_port_may_be_a_runtime_that_is_not_known() {
 }
 
 #[test]
+fn on_a_node_port_a_process_that_may_be_an_unknown_runtime_is_unknown_and_a_runtime_by_name_is_silent() {
+    let judged = |process: &str| {
+        let world = edge(|pod| pod.ports[0].host_port = Some(30080)).service("web", |it| it.node_port(30080));
+        with_runtime(world.listens_as("0.0.0.0:30080", daemon(process, 9)).with_mode(Mode::Ipvs), None)
+    };
+    assert_eq!(expect_unknown(&RULE, &judged("anne"), &subject()).source, Source::Nodes);
+    expect_healthy(&RULE, &judged("cri-dockerd"), &subject());
+}
+
+#[test]
 fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     let stuck = |seconds: i64| {
         let now = Snapshot::healthy().at;

@@ -187,17 +187,33 @@ fn with_cri_o(mut world: Snapshot) -> Snapshot {
 
 #[test]
 fn a_process_without_a_socket_on_each_host_port_keeps_none_for_a_runtime_that_is_not_known() {
-    let world = |sockets: &[&str]| {
+    let world = |sockets: &[&str], process: &str| {
         let world = web(30080).pod("edge", |pod| {
             pod.host_port(80, 30080);
             pod.host_port(443, 8443);
         });
-        let mut world = sockets.iter().fold(world, |world, local| world.listens_as(local, daemon("nginx", 5)));
+        let mut world = sockets.iter().fold(world, |world, local| world.listens_as(local, daemon(process, 5)));
         objects(&mut world.cluster.nodes)[0].container_runtime = None;
         world
     };
-    expect_problem(&RULE, &world(&["0.0.0.0:30080"]), &subject());
-    expect_healthy(&RULE, &world(&["0.0.0.0:30080", "0.0.0.0:8443"]), &subject());
+    expect_problem(&RULE, &world(&["0.0.0.0:30080"], "nginx"), &subject());
+    let both = ["0.0.0.0:30080", "0.0.0.0:8443"];
+    expect_healthy(&RULE, &world(&both, "crio"), &subject());
+    let runtime = |runtime: Option<&str>| {
+        let mut world = world(&both, "nginx");
+        objects(&mut world.cluster.nodes)[0].container_runtime = runtime.map(str::to_owned);
+        world
+    };
+    for unknown in [None, Some("docker://24.0.9")] {
+        let gap = expect_unknown(&RULE, &runtime(unknown), &subject());
+        assert_eq!((gap.source, gap.why), (Source::Nodes, Why::Ambiguous), "{unknown:?}");
+    }
+    expect_problem(&RULE, &runtime(Some("containerd://2.1.4")), &subject());
+    for (why, wanted) in [(Why::NotPermitted, Why::NotPermitted), (Why::NotRequested, Why::Ambiguous)] {
+        let mut unread = world(&both, "nginx");
+        unread.cluster.nodes = gap(Source::Nodes, why);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).why, wanted);
+    }
 }
 
 #[test]
