@@ -144,6 +144,13 @@ impl ClusterFacts {
         self.unknown_node().filter(|_| pods.any(|pod| pod.node.is_some()))
     }
 
+    /// The Pods with the name of a node that may be on this node, because [its name is unknown](Self::unknown_node).
+    pub fn unplaced_pods(&self) -> impl Iterator<Item = &Pod> {
+        let is_unknown = self.unknown_node().is_some();
+        let pods = self.pods.known_part(Unread::Reported("the gap of Pods")).iter().map(Arc::as_ref);
+        pods.filter(move |pod: &&Pod| is_unknown && pod.node.is_some() && !pod.finished)
+    }
+
     /// The reason why this node's name is unknown, among [`Self::rejected`].
     pub fn unknown_node(&self) -> Option<&Gap> {
         let is_of_node = |gap: &&Gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous);

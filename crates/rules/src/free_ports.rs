@@ -131,6 +131,10 @@ impl FreePorts {
         }
         // A server may need a port before it listens.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
+        let perhaps_here = snapshot.cluster.unplaced_pods().filter(|pod| pod.host_network);
+        let perhaps_needed =
+            perhaps_here.flat_map(|pod| pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use));
+        self.take(perhaps_needed.map(|port| port.port));
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
@@ -605,6 +609,17 @@ mod tests {
         let clients = seen(&mut world.kernel.clients);
         (clients.beyond, clients.outgoing) = (1, Clients::MOST as u64 + 1);
         assert_eq!(of_hosts(&[&world]).unread[0].1.why, Why::TooMuch);
+    }
+
+    #[test]
+    fn a_pod_that_may_be_on_a_node_without_a_name_may_need_its_port() {
+        let world = Snapshot::healthy().pod("edge", |pod| {
+            (pod.host_network, pod.node) = (true, Some("n2".to_owned()));
+            let (host_port, host_ip, protocol) = (None, None, Protocol::Tcp);
+            pod.ports.push(portreeve_facts::ContainerPort { port: 10_000, host_port, host_ip, protocol });
+        });
+        assert_eq!(first(&of_hosts(&[&world]), 1), [10_000], "the pod is on another node");
+        assert_eq!(first(&of_hosts(&[&world.unnamed()]), 1), [10_001]);
     }
 
     #[test]

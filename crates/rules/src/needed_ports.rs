@@ -13,6 +13,8 @@ pub(super) struct NeededPorts {
     declared: BTreeMap<(u16, Protocol), String>,
     /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
+    /// Ports that pods declare or probe. These pods may be on this node, whose name is unknown.
+    perhaps: PortSet,
     unread: Option<Gap>,
 }
 
@@ -46,6 +48,9 @@ impl NeededPorts {
             }
         }
         needed.daemons = daemons.into_iter().collect();
+        let perhaps_here = round.now.cluster.unplaced_pods().filter(|pod| pod.host_network);
+        let perhaps = perhaps_here.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port);
+        needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
@@ -61,6 +66,11 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
+    /// The needed ports, and the ports that may be needed. A port too many in the list harms no server.
+    pub(super) fn to_reserve(&self) -> PortSet {
+        self.ports().union(&self.perhaps)
+    }
+
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }
@@ -68,7 +78,9 @@ impl NeededPorts {
     pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
         let declared = self.declared.iter().map(|((port, protocol), who)| format!("{port}/{protocol} of {who}"));
         let daemons = (!self.daemons.is_empty()).then(|| counted(&self.daemons));
-        evidence.list("needed by a pod", declared).each("needed by daemons", daemons)
+        let perhaps = (!self.perhaps.is_empty()).then(|| counted(&self.perhaps));
+        let evidence = evidence.list("needed by a pod", declared).each("needed by daemons", daemons);
+        evidence.each("perhaps needed by a pod", perhaps)
     }
 }
 
@@ -109,6 +121,19 @@ mod tests {
         assert_eq!(ports(&storage(|pod| pod.node = None), "6000-8000"), "", "it waits for a node");
         assert_eq!(ports(&storage(|pod| (pod.node, pod.uid) = (None, None)), "6000-8000"), "7000", "a person's file");
         assert_eq!(ports(&storage(|pod| pod.ready = false), "6000-8000"), "7000", "it will listen again");
+    }
+
+    #[test]
+    fn the_port_of_a_pod_that_may_be_here_is_reserved_and_not_called_needed() {
+        let elsewhere = storage(|pod| pod.node = Some("n2".to_owned()));
+        let reserved = |world: &Snapshot| needed(world, "6000-8000").to_reserve().to_string();
+        assert_eq!(reserved(&elsewhere), "");
+        let unnamed = elsewhere.unnamed();
+        assert_eq!((reserved(&unnamed), ports(&unnamed, "6000-8000")), ("7000".to_owned(), String::new()));
+        assert_eq!(reserved(&storage(|pod| pod.finished = true).unnamed()), "");
+        let evidence = Evidence::new(crate::findings::Severity::Info, "It is so.");
+        let [(name, value)] = &needed(&unnamed, "6000-8000").add_to(evidence).values[..] else { panic!("one value") };
+        assert!(*name == "perhaps needed by a pod" && value.starts_with("7000"), "{name} {value}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
     let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.known(Unread::Adds).copied();
     let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), round).ports()).unwrap_or_default();
+    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), round).to_reserve()).unwrap_or_default();
     let range = meeting.map(PortSet::from).unwrap_or_default();
     let all = ports.union(&range).union(&needed);
     let Reading::Seen(reserved) = &snapshot.kernel.sysctls.ip_local_reserved_ports else {
@@ -108,6 +108,18 @@ mod tests {
         assert!(other.ends_with("=\"2703,8443,10249-10250,10256,30000-40000\""), "it would undo the first: {other}");
         world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
         assert!(commands(&reserve(&world, &ports)).is_empty(), "it would forget what is reserved");
+    }
+
+    #[test]
+    fn the_list_has_the_ports_of_a_pod_that_may_be_here() {
+        let world = Snapshot::healthy().ephemeral("1024 65535", "").pod("edge", |pod| {
+            (pod.host_network, pod.node) = (true, Some("n2".to_owned()));
+            let (host_port, host_ip, protocol) = (None, None, portreeve_facts::Protocol::Tcp);
+            pod.ports.push(portreeve_facts::ContainerPort { port: 7000, host_port, host_ip, protocol });
+        });
+        let list = |world: &Snapshot| commands(&reserve(world, &[40080].into_iter().collect()))[0].to_owned();
+        assert!(!list(&world).contains("7000"), "{}", list(&world));
+        assert!(list(&world.clone().unnamed()).contains("=\"7000,"), "{}", list(&world.unnamed()));
     }
 
     #[test]
