@@ -47,7 +47,7 @@ pub struct Proxy<'a> {
 pub enum Group<'a> {
     /// The sockets of one control group, by its path.
     Cgroup(&'a str),
-    /// The sockets of one process, by its pid and its start time.
+    /// The sockets of one process, by its pid and its start time, without a control group or in a session.
     Process(u32, u64),
     /// The owner is unknown.
     Unknown,
@@ -334,8 +334,11 @@ fn cgroup(socket: &Socket) -> Option<&Cgroup> {
 /// The owner of a socket, if known.
 pub fn group(socket: &Socket) -> Group<'_> {
     let Owner::Held(holder) = &socket.owner else { return Group::Unknown };
-    match (holder.cgroup.known(Unread::Doubted), holder.process.known(Unread::Doubted)) {
-        (Some(cgroup), _) if !cgroup.is_root() => Group::Cgroup(&cgroup.path),
+    let process = holder.process.known(Unread::Doubted);
+    // Each process of a session is an owner, because a session has many programs.
+    let counts = |it: &Cgroup| !it.is_root() && (has_one_program(it) || process.is_none());
+    match (holder.cgroup.known(Unread::Doubted), process) {
+        (Some(cgroup), _) if counts(cgroup) => Group::Cgroup(&cgroup.path),
         (_, Some(process)) => Group::Process(process.pid, process.started),
         _ => Group::Unknown,
     }

@@ -48,7 +48,10 @@ pub fn socket_in_words(socket: &Socket) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{Snapshot, healthy::daemon};
+    use portreeve_facts::{
+        Owner, Snapshot, Source, Why,
+        healthy::{daemon, gap, held, seen},
+    };
 
     #[test]
     fn workers_are_of_one_owner() {
@@ -62,5 +65,25 @@ mod tests {
         };
         assert_eq!(on(&[("nginx", 7), ("nginx", 7), ("nginx", 7)]), [3]);
         assert_eq!(on(&[("nginx", 7), ("haproxy", 8), ("nginx", 7)]), [1, 2]);
+    }
+
+    #[test]
+    fn processes_of_one_session_are_several_owners_and_processes_of_one_service_are_one() {
+        let on = |group: &str, are_read: bool| {
+            let owners = [("nginx", 7), ("haproxy", 8), ("nginx", 7)].map(|(name, pid)| held(group, None, name, pid));
+            let mut world =
+                owners.into_iter().fold(Snapshot::healthy(), |world, owner| world.listens_as("0.0.0.0:8080", owner));
+            let sockets = seen(&mut world.kernel.listeners).iter_mut().filter(|it| it.local_port == 8080);
+            for socket in sockets.filter(|_| !are_read) {
+                let Owner::Held(holder) = &mut socket.owner else { panic!("a holder") };
+                holder.process = gap(Source::Processes, Why::NotPermitted);
+            }
+            let all = world.kernel.listeners.seen().expect("listeners");
+            let sockets: Vec<&Socket> = all.iter().filter(|it| it.local_port == 8080).collect();
+            workers(&sockets).into_iter().map(|(_, count)| count).collect::<Vec<_>>()
+        };
+        let session = "/user.slice/user-0.slice/session-3.scope";
+        assert_eq!((on(session, true), on("/system.slice/web.service", true)), (vec![2, 1], vec![3]));
+        assert_eq!(on(session, false), [3], "nobody knows their processes");
     }
 }
