@@ -239,7 +239,8 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool
         return Ok(keeps);
     }
     if_requested(round.now.cluster.nodes.get())?;
-    let detail = "the process may be the container runtime: it has a socket on each hostPort, and the runtime is not known";
+    let detail =
+        "the process may be the container runtime: it has a socket on each hostPort, and the runtime is not known";
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
