@@ -45,10 +45,16 @@ fn words_of(daemon: &str) -> impl Iterator<Item = &'static str> {
     DEPLOYED.into_iter().filter(move |word| daemon.contains(*word))
 }
 
-/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd.
+/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd, and
+/// `my-etcd-ui` is not etcd. Kubernetes reserves namespaces `kube-*`. There, names such as `etcd-n1` are of daemons too.
 fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &str) -> bool {
     let is_its = |end: &str| matches!(end, "" | "-system");
-    words_of(daemon).any(|word| name.contains(word) || namespace.strip_prefix(word).is_some_and(is_its))
+    let is_whole = |start: &str| start.is_empty() || start.ends_with('-');
+    words_of(daemon).any(|word| {
+        name.strip_suffix(word).is_some_and(is_whole)
+            || namespace.strip_prefix(word).is_some_and(is_its)
+            || (namespace.starts_with("kube-") && name.contains(word))
+    })
 }
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -126,12 +132,21 @@ mod tests {
             (7946, "metallb-system", "speaker"),
             (9100, "monitoring", "shop-prometheus-node-exporter"),
             (5473, "kube-system", "calico-typha"),
+            (9099, "calico-system", "calico-node"),
+            (2379, "backup", "etcd"),
+            (2379, "kube-system", "etcd-n1"),
+            (6443, "kube-system", "kube-apiserver-n1"),
         ] {
             expect_healthy(&RULE, &called(number, namespace, name), &Subject::cluster());
         }
-        for (number, namespace, name) in
-            [(6443, "kube-system", "etcd"), (9100, "kube-system", "exporter"), (2379, "etcd-backup", "shop")]
-        {
+        for (number, namespace, name) in [
+            (6443, "kube-system", "etcd"),
+            (9100, "kube-system", "exporter"),
+            (2379, "etcd-backup", "shop"),
+            (2379, "shop", "my-etcd-ui"),
+            (2379, "shop", "myetcd"),
+            (6443, "shop", "kube-apiserver-proxy"),
+        ] {
             expect_problem(&RULE, &called(number, namespace, name), &Subject::cluster());
         }
     }
