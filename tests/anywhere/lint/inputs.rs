@@ -497,19 +497,39 @@ fn a_generated_name_is_cut_and_an_error_names_the_written_one() {
 fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
     let patch = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodePort: 30080}]}\n";
     let web = service("web", "nodePort: 40000");
-    for list in ["patches: [{path: ../patches/port.yaml}]", "patchesStrategicMerge: [../patches/port.yaml]"] {
+    for list in ["patches: [{path: port/a.yaml}]", "patchesStrategicMerge: [port/a.yaml]"] {
         for name in ["kustomization.yaml", "Kustomization"] {
             let kustomization = format!("resources: [../base]\n{list}\n");
             let path = format!("k/overlay/{name}");
-            let files = [("k/base/web.yaml", &*web), ("k/patches/port.yaml", patch), (&*path, &*kustomization)];
+            let files = [("k/base/web.yaml", &*web), ("k/overlay/port/a.yaml", patch), (&*path, &*kustomization)];
             let (code, stdout, _) = lint(&files, &["k"]);
             assert!(code == 1 && stdout.starts_with("manifests: 1 warning; 1 of "), "{stdout}");
             assert!(stdout.contains("1 patch of the kustomization k/overlay"), "{stdout}");
-            assert_eq!(lint(&files, &["k/patches"]).0, 1, "nothing there shows that it is a patch");
+            assert_eq!(lint(&files, &["k/overlay/port"]).0, 1, "nothing there shows that it is a patch");
         }
     }
     let (code, _, stderr) = lint(&[("k/a.yaml", &web), ("k/Kustomization", "a: [\n")], &["k"]);
     assert!(code == 1 && stderr == "error: k/Kustomization: is not YAML\n", "{stderr}");
+}
+
+#[test]
+fn a_resource_and_a_file_outside_of_the_kustomization_are_no_patches() {
+    let web = service("web", "nodePort: 40000");
+    for (file, kustomization) in [
+        ("k/base/web.yaml", "patches: [{path: ../base/web.yaml}]\n"),
+        ("k/overlay/web.yaml", "resources: [./web.yaml]\npatches: [{path: web.yaml}]\n"),
+    ] {
+        let files = [(file, &*web), ("k/overlay/kustomization.yaml", kustomization)];
+        let (code, stdout, _) = lint(&files, &["k"]);
+        assert!(code == 1 && !stdout.contains("patch of the kustomization"), "{kustomization}: {stdout}");
+    }
+}
+
+#[test]
+fn a_folder_with_the_name_of_a_kustomization_is_an_ordinary_folder() {
+    let files = [("k/Kustomization/web.yaml", &*service("web", "nodePort: 40000"))];
+    let (code, _, stderr) = lint(&files, &["k"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The files of a folder that may contain manifests.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, fmt, fs,
     io::{self, Cursor},
     path::{Component, Path, PathBuf},
@@ -90,11 +90,11 @@ impl Found {
         }
         for entry in entries.iter().filter(|entry| KUSTOMIZATIONS.iter().any(|name| entry.file_name() == *name)) {
             let path = entry.path();
-            match patches(&path) {
-                Ok(patches) => {
-                    let found = patches.iter().filter_map(|patch| folder.join(patch).canonicalize().ok());
-                    self.patches.extend(found.map(|patch| (patch, short(folder))));
-                }
+            if path.is_dir() {
+                continue;
+            }
+            match patches(folder, &path) {
+                Ok(patches) => self.patches.extend(patches.into_iter().map(|patch| (patch, short(folder)))),
                 // Other files are read again as manifests, with the same error.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
                 Err(_) => {}
@@ -144,8 +144,9 @@ impl Found {
     }
 }
 
-/// The files that a kustomization lists as patches. Some patches are no files, but texts in the kustomization.
-fn patches(path: &Path) -> Result<Vec<String>, String> {
+/// The files that a kustomization lists only as patches. Some patches are no files, but texts in the kustomization.
+/// Kustomize refuses a patch outside of the folder. A patch that is also a resource is a whole object.
+fn patches(folder: &Path, path: &Path) -> Result<Vec<PathBuf>, String> {
     fn list<'a>(kustomization: &'a Node, key: &str) -> &'a [Node] {
         match kustomization.field(key).map(|it| &it.value) {
             Some(Value::List(items)) => items,
@@ -158,7 +159,11 @@ fn patches(path: &Path) -> Result<Vec<String>, String> {
     let with_path = ["patches", "patchesJson6902"].into_iter().flat_map(|key| list(&kustomization, key));
     let paths = with_path.filter_map(|it| it.field("path")?.text());
     let paths = paths.chain(list(&kustomization, "patchesStrategicMerge").iter().filter_map(Node::text));
-    Ok(paths.map(str::to_owned).collect())
+    let root = folder.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
+    let file = |listed: &str| folder.join(listed).canonicalize().ok();
+    let resources = list(&kustomization, "resources").iter().filter_map(Node::text);
+    let resources: BTreeSet<PathBuf> = resources.filter_map(file).collect();
+    Ok(paths.filter_map(file).filter(|patch| patch.starts_with(&root) && !resources.contains(patch)).collect())
 }
 
 fn is_manifest(path: &Path) -> bool {
