@@ -150,15 +150,19 @@ fn a_number_that_two_services_of_the_cluster_have_is_not_refused_to_the_one_that
 #[test]
 fn a_number_that_a_sibling_port_keeps_is_refused_if_nobody_chose_it() {
     let update = service("shop/web", "name: a, nodePort: 31081}, {name: b, port: 81");
-    let with = |metadata: &str| {
+    let with = |update: &str, metadata: &str| {
         let cluster = CLUSTER.replace("uid: u1}", metadata);
-        let files = [("a.yaml", update.as_str()), ("cluster.yaml", &cluster)];
+        let files = [("a.yaml", update), ("cluster.yaml", &cluster)];
         let (code, stdout, _) = lint(&files, &["a.yaml", "--against", "cluster.yaml", "-o", "json"]);
         (code, stdout)
     };
-    let (code, stdout) = with("uid: u1}");
+    let (code, stdout) = with(&update, "uid: u1}");
     assert!(code == 2 && stdout.contains("unless a person chose this number"), "{code}: {stdout}");
+    let accepting = "namespace: shop, annotations: {portreeve/accept: node-port-claimed-twice}}";
+    let (code, stdout) = with(&update.replace("namespace: shop}", accepting), "uid: u1}");
+    assert_eq!(code, 0, "{stdout}");
     let (code, stdout) = with(
+        &update,
         "uid: u1, managedFields: [{fieldsV1: {'f:spec': {'f:ports': {'k:{\"port\":81,\"protocol\":\"TCP\"}': {}}}}}]}",
     );
     assert!(code == 1 && stdout.contains("is also nodePort of shop/web port b"), "{code}: {stdout}");

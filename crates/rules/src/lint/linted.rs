@@ -38,7 +38,7 @@ pub struct Linted {
     /// The updated Services as they are in the cluster, by namespace and name.
     pub(super) held: BTreeMap<(String, String), Arc<Service>>,
     /// Updates that the API server may refuse: the cluster does not show who chose a number.
-    pub(super) unsure: Vec<Gap>,
+    pub(super) unsure: Vec<(Arc<Service>, Gap)>,
     /// The name and the list of the suggested NodePorts, if a cluster or snapshot shows free NodePorts.
     free: Option<(&'static str, String)>,
 }
@@ -154,7 +154,7 @@ impl Linted {
                     "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
                     service.namespace, service.name
                 );
-                unsure.push(Gap::new(facts::Source::Services, Why::Ambiguous, detail));
+                unsure.push((Arc::clone(&service), Gap::new(facts::Source::Services, Why::Ambiguous, detail)));
             }
             service
         }));

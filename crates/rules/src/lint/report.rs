@@ -1,11 +1,14 @@
 //! The result of lint.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+};
 
-use super::{Linted, moved_number, port_field_refused, shared};
+use super::{Linted, accepted::accepts_all, moved_number, port_field_refused, shared};
 use crate::{
     OF_MANIFESTS, Rule,
-    findings::{PlacedFinding, Severity},
+    findings::{PlacedFinding, Severity, SubjectKind},
     ids::Rows,
     node_port_claimed_twice,
 };
@@ -115,7 +118,12 @@ pub fn lint(linted: &Linted, rules: &[Rows]) -> Found {
     let of_numbers = node_port_claimed_twice::RULE.rows();
     if rules.contains(&of_numbers) {
         found.findings.extend(moved_number::check(linted));
-        linted.unsure.iter().for_each(|gap| found.leave_open(of_numbers, gap.clone(), 1));
+        let services = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
+        let judged: HashSet<(&str, &str)> =
+            services.filter(|it| !accepts_all(it, of_numbers)).map(|it| (&*it.namespace, &*it.name)).collect();
+        for (_, gap) in linted.unsure.iter().filter(|(it, _)| judged.contains(&(&*it.namespace, &*it.name))) {
+            found.leave_open(of_numbers, gap.clone(), 1);
+        }
     }
     let findings = &mut found.findings;
     findings.sort_by(|one, other| {
