@@ -61,7 +61,7 @@ pub(super) fn answers(
     }
     match (device.name.as_str(), to.ip.is_loopback(), from) {
         ("lo", true, _) => Ok(true),
-        ("lo", false, _) => Ok(from == Vantage::Node),
+        ("lo", false, _) => Ok(has_it && from == Vantage::Node),
         (_, true, _) => Ok(false),
         (_, false, Vantage::Node) => Ok(has_it),
         (_, false, Vantage::Remote) if has_it => Ok(true),
@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(on(&world, "eth0", "127.0.0.1"), []);
         assert_eq!(on(&world, "eth0", PRIMARY[1]), [], "it is of the other family");
         assert_eq!(on(&world, "lo", "127.0.0.1"), [(Vantage::Loopback, Ok(true))]);
-        assert_eq!(on(&world, "lo", PRIMARY[0]), [NODE]);
+        assert_eq!(on(&world, "lo", PRIMARY[0]), [], "the node's own packets to this address arrive on eth0");
+        assert_eq!(on(&world.address("lo", "10.77.0.1"), "lo", "10.77.0.1"), [NODE]);
     }
 
     #[test]
