@@ -3,6 +3,7 @@
 
 use std::{
     cell::{OnceCell, RefCell},
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     ptr,
@@ -44,9 +45,12 @@ struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
-    /// Whether a listener is an endpoint of the claim's Service, for the listener of the last call.
-    home: RefCell<Option<(usize, Result<bool, Gap>)>>,
+    /// Whether the claim's Service sends a client's connections to a listener.
+    home: RefCell<Homes>,
 }
+
+/// The answers by listener, vantage point, policy, family and mode.
+type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
@@ -481,7 +485,10 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
-                match self.leads_home(index, listener)? {
+                // externalTrafficPolicy may drop connections from every vantage point.
+                let is_outside = from == Vantage::Remote || outcome == Outcome::TimedOut;
+                let policy = (is_outside, Family::of(to.ip), assumption.mode());
+                match self.leads_home(from, policy, index, listener)? {
                     true => at_home(Some(index)),
                     false => answer(outcome.over(self.protocol), Some(index)),
                 }
@@ -496,7 +503,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// Whether the Service sends its connections to the listener itself.
-    fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
+    fn leads_home(
+        &self,
+        from: Vantage,
+        (is_outside, family, mode): (bool, Family, Mode),
+        index: usize,
+        listener: Option<usize>,
+    ) -> Result<bool, Gap> {
         let Some(listener) = listener else { return Ok(false) };
         let (
             Claim::External(ExternalAddress { service, .. }, port) | Claim::NodePort(service, port),
@@ -506,14 +519,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             return Ok(false);
         };
         let mut home = self.contenders[index].home.borrow_mut();
-        let (_, is_home) = match home.take() {
-            Some(known) if known.0 == listener => home.insert(known),
-            _ => {
-                let bound = bound(self.addressed, socket);
-                let is_home = self.round.endpoints().sends_to((service, port), (&bound, socket.local_port));
-                home.insert((listener, is_home))
-            }
-        };
+        let is_home = home.entry((listener, from, is_outside, family, mode)).or_insert_with(|| {
+            // A translated connection from loopback is a connection of the node itself.
+            let via = if from == Vantage::Loopback { Vantage::Node } else { from };
+            let may_get = |ip: &IpAddr| self.round.may_get(self.addressed, socket, (via, *ip));
+            self.round.endpoints().sends_to((service, port), (is_outside, family, mode), socket.local_port, may_get)
+        });
         is_home.clone()
     }
 }
@@ -529,15 +540,26 @@ impl Round<'_> {
         (service, port): (&Service, &ServicePort),
         socket: &Socket,
     ) -> Result<bool, Gap> {
-        self.endpoints().includes(service, port, &bound(addressed, socket), socket.local_port)
+        let may_get = |ip: &IpAddr| self.may_get(addressed, socket, (Vantage::Node, *ip));
+        self.endpoints().has_home((service, port), socket.local_port, may_get)
     }
-}
 
-/// The addresses on which a socket listens.
-fn bound(addressed: &Addressed<'_>, socket: &Socket) -> Vec<IpAddr> {
-    match socket.local.is_unspecified() {
-        true => addressed.interfaces.addresses.iter().map(|it| it.ip).collect(),
-        false => vec![socket.local],
+    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address: the socket
+    /// answers there, and no other socket comes first. A translated packet from outside keeps its device, so the
+    /// socket's device has no effect.
+    fn may_get(&self, addressed: &Addressed<'_>, socket: &Socket, (from, ip): (Vantage, IpAddr)) -> bool {
+        let has_it = || addressed.interfaces.addresses.iter().any(|it| it.ip == ip);
+        if socket.local != ip && !(socket.local.is_unspecified() && has_it()) {
+            return false;
+        }
+        let to = addressed.locals.iter().copied().find(|it| it.ip == ip);
+        let to = to.unwrap_or(LocalAddress { ip, vrf: false });
+        let gets = |it: &Socket| answers(it, (from, to), addressed.interfaces);
+        let device = if from == Vantage::Node { socket.device } else { 0 };
+        let at_device = Socket { v6only: Some(socket.v6only == Some(true)), device, ..socket.clone() };
+        let all = self.listeners().into_iter().flat_map(|all| all.at((socket.protocol, socket.local_port)));
+        let is_behind = || all.copied().any(|it| rank(it) < rank(socket) && gets(it) == Ok(true));
+        gets(&at_device) != Ok(false) && !is_behind()
     }
 }
 
@@ -629,11 +651,11 @@ fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(us
 }
 
 /// The kernel prefers a socket on one address, then a socket on the packet's device, then a socket of IPv4 (Linux
-/// net/ipv4/inet_hashtables.c and net/ipv4/udp.c, `compute_score`).
-fn rank(socket: &Socket) -> (bool, u8) {
+/// net/ipv4/inet_hashtables.c and net/ipv4/udp.c, `compute_score`). The preferred socket has the smallest rank.
+fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     let of_device = if socket.protocol == Protocol::Udp { 2 } else { 1 };
     let score = of_device * u8::from(socket.device != 0) + u8::from(socket.family == Family::V4);
-    (socket.local.is_unspecified(), score)
+    (socket.local.is_unspecified(), Reverse(score))
 }
 
 fn unclear(detail: &str) -> Gap {

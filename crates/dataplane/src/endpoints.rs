@@ -8,7 +8,7 @@ use super::{
     kube_proxy::is_before_1_26,
 };
 use portreeve_facts::{
-    ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Unread, Why,
+    ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Mode, Service, ServicePort, Snapshot, Source, Unread, Why,
 };
 
 /// The EndpointSlices, by Service.
@@ -154,20 +154,70 @@ impl<'a> Endpoints<'a> {
         addresses: &[IpAddr],
         number: u16,
     ) -> Result<bool, Gap> {
-        self.has((service, port), (addresses, number), <[_]>::to_vec)
+        let is_one = |it: &IpAddr| addresses.contains(it);
+        self.has((service, port), (&Family::BOTH, number), is_one, <[_]>::to_vec)
     }
 
-    /// Like [`Self::includes`], for an endpoint to which the proxy sends connections.
+    /// Like [`Self::includes`], for any address that `is_home` accepts. With externalTrafficPolicy Local, only an
+    /// endpoint that may be local counts.
+    ///
+    /// # Errors
+    /// When endpoints were not read, and the Service may send connections to the port.
+    pub(super) fn has_home(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        number: u16,
+        is_home: impl Fn(&IpAddr) -> bool,
+    ) -> Result<bool, Gap> {
+        let may_be_here = |it: &(&Endpoint, u16)| match &it.0.node {
+            _ if !service.external_local => true,
+            None => self.cilium != Some(false),
+            Some(_) => self.unknown_node.is_some() || self.is_here(it),
+        };
+        self.has((service, port), (&Family::BOTH, number), is_home, |all| {
+            all.iter().copied().filter(may_be_here).collect()
+        })
+    }
+
+    /// Like [`Self::has_home`], for an endpoint to which the proxy sends a client's connections. `is_outside` is true
+    /// if externalTrafficPolicy applies to the client. A policy Local leaves only local endpoints. An endpoint without
+    /// a nodeName is local for Cilium only (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode, all
+    /// endpoints count if none is local.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port. When an old proxy does not use
-    /// the endpoint, and the proxy's version is not known.
+    /// the endpoint, and the proxy's version is not known. When an endpoint may be local, and this node's name is not
+    /// known.
     pub(super) fn sends_to(
         &self,
         (service, port): (&Service, &ServicePort),
-        (addresses, number): (&[IpAddr], u16),
+        (is_outside, family, mode): (bool, Family, Mode),
+        number: u16,
+        is_home: impl Fn(&IpAddr) -> bool,
     ) -> Result<bool, Gap> {
-        let of = |draining| self.has((service, port), (addresses, number), |all| self.used(service, all, draining));
+        let is_local = match is_outside {
+            true => service.external_local,
+            // kube-proxy sends the node's own connections to NodePorts and external IPs to all endpoints.
+            false => service.internal_local && mode == Mode::Cilium,
+        };
+        if let Some(gap) = self.unknown_node.filter(|_| is_local) {
+            let named = |all: &[(&'a Endpoint, u16)]| all.iter().copied().filter(has_node).collect::<Vec<_>>();
+            if self.has((service, port), (&[family], number), &is_home, named)? {
+                return Err(gap.clone());
+            }
+        }
+        let is_here = |it: &(&Endpoint, u16)| match &it.0.node {
+            None => mode == Mode::Cilium,
+            Some(_) => self.is_here(it),
+        };
+        let sent = |all: &[(&'a Endpoint, u16)], draining: bool| {
+            let here = usable(all.iter().copied().filter(is_here), draining);
+            match is_local && !(mode == Mode::Ipvs && here.is_empty()) {
+                true => here,
+                false => self.used(service, all, draining),
+            }
+        };
+        let of = |draining| self.has((service, port), (&[family], number), &is_home, |all| sent(all, draining));
         match self.draining {
             Some(draining) => of(draining),
             None if of(true) == of(false) => of(true),
@@ -175,21 +225,22 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// Whether one of the endpoints that `counting` returns is at this port of one of these addresses.
+    /// Whether one of the endpoints that `counting` returns is at this port of an address that `is_home` accepts.
     fn has(
         &self,
         (service, port): (&Service, &ServicePort),
-        (addresses, number): (&[IpAddr], u16),
+        (families, number): (&[Family], u16),
+        is_home: impl Fn(&IpAddr) -> bool,
         counting: impl Fn(&[(&'a Endpoint, u16)]) -> Vec<(&'a Endpoint, u16)>,
     ) -> Result<bool, Gap> {
         let may_be = port.target.is_none_or(|target| target == number);
         if may_be {
             self.cluster.endpoint_slices_with(&service.name)?;
         }
-        let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok());
+        let all = families.iter().filter_map(|family| self.endpoints(service, port, *family).ok());
         let counted = all.flat_map(|all| counting(&all));
         let mut here = counted.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
-        match (here.any(|address| addresses.contains(address)), self.unread_slice) {
+        match (here.any(is_home), self.unread_slice) {
             (false, Some(gap)) if may_be => Err(gap.clone()),
             (is_one, _) => Ok(is_one),
         }

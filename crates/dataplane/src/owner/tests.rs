@@ -492,6 +492,55 @@ fn the_only_server_of_an_external_ip_or_a_node_port_loses_nothing_to_its_own_ser
 }
 
 #[test]
+fn a_socket_that_the_kernel_does_not_choose_at_the_endpoints_address_is_not_the_endpoint() {
+    let home = || Snapshot::healthy().service("web", |it| leads_home(it.node_port(30080), |_| ()));
+    let loses = (Ok(Outcome::Pod), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
+    let other = home().listens_as("0.0.0.0:30080", daemon("other", 7));
+    assert_eq!(ask(&other, Vantage::Remote, SECOND[0]).0, Ok(Outcome::Listener));
+    let closer = other.listens("192.0.2.1:30080");
+    assert_eq!(ask(&closer, Vantage::Remote, SECOND[0]), loses, "another socket is on the endpoint's address");
+    assert_eq!(ask(&closer, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+    let device = |socket: &mut Socket| socket.device = 3;
+    let bound = home().address("eth1", "198.51.100.1");
+    let bound = bound.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
+    assert_eq!(ask(&bound, Vantage::Node, "198.51.100.1"), loses, "the endpoint's address is on another device");
+    let away = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            if slice.family == Family::V6 {
+                slice.endpoints[0].addresses = vec![ip(PRIMARY[1])];
+            }
+        })
+    };
+    let away = Snapshot::healthy().service("web", away).listens("[::]:30080");
+    assert_eq!(ask(&away, Vantage::Remote, PRIMARY[0]), loses, "the endpoint is of IPv6");
+    assert_eq!(ask(&away, Vantage::Remote, PRIMARY[1]).0, Ok(Outcome::Listener));
+}
+
+#[test]
+fn with_a_local_policy_a_listener_gets_nothing_from_an_endpoint_without_a_node() {
+    let of = |node: Option<&str>| {
+        let world = Snapshot::healthy().service("web", |it| {
+            it.node_port(30080).local().each_slice(|slice| {
+                slice.ports[0].port = Some(30080);
+                slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+                slice.endpoints[0].node = node.map(str::to_owned);
+            })
+        });
+        world.listens("0.0.0.0:30080")
+    };
+    let lost = (Ok(Outcome::TimedOut), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
+    assert_eq!(ask(&of(None), Vantage::Remote, PRIMARY[0]), lost);
+    assert_eq!(ask(&of(Some("n2")), Vantage::Remote, PRIMARY[0]), lost);
+    assert_eq!(ask(&of(None), Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Listener), "the policy is for other clients");
+    assert_eq!(ask(&of(Some("n1")), Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+    for mode in [Mode::Ipvs, Mode::Cilium] {
+        let (outcome, ..) = ask(&of(None).with_mode(mode), Vantage::Remote, PRIMARY[0]);
+        assert_eq!(outcome, Ok(Outcome::Listener), "{mode}");
+    }
+}
+
+#[test]
 fn a_listener_that_is_an_endpoint_and_not_ready_gets_no_connection_of_its_service() {
     let taken = |change: fn(&mut Endpoint)| {
         let world = Snapshot::healthy().service("web", |it| leads_home(it.node_port(30080), change));

@@ -118,6 +118,24 @@ fn the_proxys_own_socket_an_endpoint_and_another_proxys_service_are_silent() {
 }
 
 #[test]
+fn a_listener_beside_the_endpoint_and_an_endpoint_that_is_not_local_lose() {
+    let endpoint = |it: World, node: Option<&str>| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+            slice.endpoints[0].node = node.map(str::to_owned);
+        })
+    };
+    let own = Snapshot::healthy().service("web", |it| endpoint(it, Some("n1")));
+    let beside = own.listens("192.0.2.1:30080").listens_as("0.0.0.0:30080", daemon("other", 7));
+    let evidence = expect_problem(&RULE, &beside, &subject());
+    assert!(evidence.summary.contains("0.0.0.0:30080"), "{}", evidence.summary);
+    let local = |node| Snapshot::healthy().service("web", |it| endpoint(it.local(), node)).listens("0.0.0.0:30080");
+    assert_eq!(affects(&local(None)), (Severity::Critical, vec![Vantage::Remote]));
+    expect_healthy(&RULE, &local(Some("n1")), &subject());
+}
+
+#[test]
 fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
     let edge = |address: &str, node: &str, finished| {
         web(30080).listens_as("192.0.2.1:30080", daemon("crio", 5)).pod("edge", |pod| {
