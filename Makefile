@@ -40,8 +40,7 @@ test: root ## Install what is missing, lint, and run every short test that needs
 
 lab: root ## Run the tests that need the real parts, and long ones; check the words; needs root
 	@$(MAKE) --no-print-directory words
-	@tools/timed 'tools of lab' tools/install image lab helm
-	@tools/timed 'static binary' $(MAKE) --no-print-directory static
+	@tools/timed 'tools of lab' tools/install lab helm
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
 
@@ -145,7 +144,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
 	pngquant --force --ext .png --strip 32 docs/pictures/*.png
 
-# The static binary for images in tests. The caller has installed the set image of tools.
+# The static binary for images in nightly tests. The caller has installed the set image of tools.
 static:
 	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 

@@ -19,20 +19,37 @@ pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
+/// Nights test the static binary that users get. `make lab` takes the program of the other tests, because a static binary
+/// needs a second compilation of all crates.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
-    image_of(&static_binary(), PORTREEVE, &folder.join("portreeve"))
+    let of_users = env::var("NEXTEST_PROFILE").is_ok_and(|profile| profile == "nightly");
+    let binary = if of_users { static_binary() } else { env!("CARGO_BIN_EXE_portreeve").into() };
+    image_of(&binary, PORTREEVE, &folder.join("portreeve"))
 }
+
+const LIBRARIES: &str = "COPY libraries /\n";
 
 #[track_caller]
 pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     build(name, folder, |context| {
-        for file in ["Dockerfile", "LICENSE"] {
-            fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), context.join(file)).expect(file);
-        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        fs::copy(root.join("LICENSE"), context.join("LICENSE")).expect("LICENSE");
+        let mut dockerfile = fs::read_to_string(root.join("Dockerfile")).expect("Dockerfile");
         // Without `strip`, 90 MB of symbols would be copied five times.
         let mut strip = Command::new("strip");
         run(strip.arg("-o").arg(context.join("portreeve")).arg(binary)).expect("`strip` of binutils is installed");
+        // A static binary has no libraries.
+        let libraries = Command::new("ldd").arg(binary).output().expect("`ldd` of libc is installed").stdout;
+        for library in String::from_utf8_lossy(&libraries).split_whitespace().filter_map(|word| word.strip_prefix('/')) {
+            let copy = context.join("libraries").join(library);
+            fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
+            fs::copy(Path::new("/").join(library), copy).expect("a library");
+            if !dockerfile.ends_with(LIBRARIES) {
+                dockerfile.push_str(LIBRARIES);
+            }
+        }
+        fs::write(context.join("Dockerfile"), dockerfile).expect("a Dockerfile");
     })
 }
 
@@ -43,7 +60,7 @@ pub fn stranger(folder: &Path) -> PathBuf {
         fs::write(context.join("Dockerfile"), OF_A_STRANGER).expect("a Dockerfile");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/parts/stranger.rs");
         let mut rustc = Command::new(cargo().with_file_name("rustc"));
-        rustc.args(["--edition=2024", "-Cstrip=symbols", "--target", &target()]).arg(source);
+        rustc.args(["--edition=2024", "-Cstrip=symbols", "-Ctarget-feature=+crt-static"]).arg(source);
         run(rustc.arg("-o").arg(context.join("stranger"))).expect("a static program");
     })
 }
@@ -80,7 +97,8 @@ pub fn static_binary() -> PathBuf {
             command.env_remove(name);
         }
     }
-    let told = run(command.args(["--message-format=json", "--target", &target()])).expect("a static binary");
+    let told = run(command.args(["--message-format=json", "--target", &format!("{ARCH}-unknown-linux-musl")]));
+    let told = told.expect("a static binary");
     let messages = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let mut executables = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
     executables.next().expect("cargo names the binary")
@@ -88,8 +106,4 @@ pub fn static_binary() -> PathBuf {
 
 fn cargo() -> PathBuf {
     env::var_os("CARGO").expect("cargo runs the tests").into()
-}
-
-fn target() -> String {
-    format!("{ARCH}-unknown-linux-musl")
 }
