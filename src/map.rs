@@ -25,8 +25,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; set it with --node-port-range", gap.detail),
     };
-    output.draw(&NodeScan::of(&snapshot), &usage, console)?;
-    Ok(ExitCode::from(map_result(&usage) as u8))
+    output.draw(&NodeScan::of(&snapshot), &usage, console)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,11 +39,12 @@ pub(super) enum MapForm {
 }
 
 impl MapForm {
-    pub(super) fn draw(self, node: &NodeScan, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
+    pub(super) fn draw(self, node: &NodeScan, usage: &PortUsage, console: &Console) -> anyhow::Result<ExitCode> {
         console.write(|out| match self {
             Self::Text => write_map(usage, &console.style, out),
             Self::Svg => write_svg(usage, out),
             Self::Json => write_map_json(node, usage, out),
-        })
+        })?;
+        Ok(ExitCode::from(map_result(usage) as u8))
     }
 }

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::{agents::AgentFlags, node_snapshots::judge_one_snapshot};
 use crate::{console::Console, map::MapForm};
-use portreeve_report::{first_nodes, map_result};
+use portreeve_report::first_nodes;
 use portreeve_rules::port_usage;
 
 #[derive(Debug, clap::Args)]
@@ -25,9 +25,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let (node, result) = judge_one_snapshot(&args.agent_flags, args.node.as_ref(), port_usage)?;
     match result {
         Err(gap) => bail!("the NodePort range of {} cannot be drawn: {}", first_nodes(&[node.node], 1), gap.detail),
-        Ok(port_usage) => {
-            args.output.draw(&node, &port_usage, console)?;
-            Ok(ExitCode::from(map_result(&port_usage) as u8))
-        }
+        Ok(port_usage) => args.output.draw(&node, &port_usage, console),
     }
 }

@@ -40,7 +40,7 @@ impl Scope for AgentScope {
         _: &Console,
         judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
     ) -> anyhow::Result<NodeResults<T>> {
-        judge_node_snapshots(&self.agent_flags, &self.node, wanted.behind, judge)
+        judge_node_snapshots(&self.agent_flags, &self.node, wanted.behind, |_| Ok(()), judge)
     }
 }
 
@@ -63,7 +63,8 @@ pub(super) fn judge_one_snapshot<T>(
             _ => Ok(()),
         }
     };
-    let NodeResults { mut results, mut nodes, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
+    let NodeResults { mut results, mut nodes, .. } =
+        judge_node_snapshots(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
@@ -71,15 +72,6 @@ pub(super) fn judge_one_snapshot<T>(
 /// `judge` gets each snapshot when it arrives. Then the snapshot is dropped, because all snapshots together may be too
 /// large for the memory.
 pub(super) fn judge_node_snapshots<T>(
-    agent_flags: &AgentFlags,
-    nodes: &[String],
-    endpoints: Behind,
-    judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
-) -> anyhow::Result<NodeResults<T>> {
-    judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
-}
-
-fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
     behind: Behind,

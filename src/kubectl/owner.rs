@@ -44,13 +44,14 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     // The answer about a pod does not need the endpoints of Services.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
+    let judge = |snapshot: &Snapshot| match &args.pod {
+        Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
+        Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
+        // No free port is suggested, because it may be in use on another node.
+        None => args.port.owner(snapshot, args.refused, None).map(Some),
+    };
     let NodeResults { results, partial, oldest, .. } =
-        judge_node_snapshots(agent_flags, node, behind, |snapshot| match &args.pod {
-            Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
-            Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
-            // No free port is suggested, because it may be in use on another node.
-            None => args.port.owner(snapshot, args.refused, None).map(Some),
-        })?;
+        judge_node_snapshots(agent_flags, node, behind, |_| Ok(()), judge)?;
     let owner = |NodeResult { node, result }| Some(NodeOwner { node, owner: result.transpose()? });
     let agents = results.len();
     let owners: Vec<NodeOwner> = results.into_iter().filter_map(owner).collect();
