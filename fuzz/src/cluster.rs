@@ -92,7 +92,8 @@ pub fn api_list(bytes: &[u8]) {
 }
 
 fn list_of<K: Object>(bytes: &[u8]) {
-    if let Ok((facts, ..)) = answer::parse::<K, FactsBuilder>("here", bytes, Default::default()) {
+    let add = FactsBuilder::add_listed::<K>;
+    if let Ok((facts, ..)) = answer::parse("here", bytes, K::KIND, Default::default(), add) {
         finished(facts);
     }
 }

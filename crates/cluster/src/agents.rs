@@ -11,13 +11,12 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::{
-    answer::ObjectSink,
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
     declared::{self, Declared},
     error::Error,
     facts_builder::FactsBuilder,
-    objects::{self, Identity, Object, decode},
+    objects::{self, Identity, decode},
     pages::Recency,
     reader_token::ReaderToken,
     requests::{JSON, Server, encoded},
@@ -127,11 +126,8 @@ impl Agents {
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
         let selector = format!("&labelSelector={}", encoded(&selector));
-        let listed = self
-            .server
-            .pages::<objects::Pod, _>(JSON, &self.pods(), &selector, Recency::Now, ListedAgents::default)
-            .await;
-        let (ListedAgents(mut agents), _) = listed.map_err(|error| error.gap(Source::Pods))?;
+        let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
+        let (mut agents, _) = listed.map_err(|error| error.gap(Source::Pods))?;
         // `None` is the lowest, so an agent that can be queried is the first of its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
@@ -235,29 +231,24 @@ impl Agents {
 }
 
 /// Every listed pod is an agent, even if the pod waits for a node, was refused, or cannot be used.
-#[derive(Debug, Default)]
-struct ListedAgents(Vec<Agent>);
-
-impl ObjectSink for ListedAgents {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
-        let mut facts = FactsBuilder::default();
-        let decoded = decode::<objects::Pod>(object);
-        let node = decoded.as_ref().ok().and_then(objects::Pod::only_node).unwrap_or_default();
-        let Identity { title, .. } = facts.add_decoded(place, decoded, object);
-        let never_started = || {
-            let pod = title.split_once('/').map_or(&*title, |(_, name)| name);
-            let gap = match (facts.waiting_pods.first(), facts.rejected().first()) {
-                (Some(waiting), _) if waiting.rejected => {
-                    silent(pod, Why::Unreachable, "was refused by the kubelet, because its ports are in use")
-                }
-                (Some(_), _) => silent(pod, Why::NotYet, "has no node with free ports yet"),
-                (None, Some(rejected)) => Gap { source: Source::Agent, ..rejected.clone() },
-                (None, None) => silent(pod, Why::NotYet, NO_NODE),
-            };
-            Agent { pod: pod.to_owned(), node, port: Err(gap) }
+fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
+    let mut facts = FactsBuilder::default();
+    let decoded = decode::<objects::Pod>(object);
+    let node = decoded.as_ref().ok().and_then(objects::Pod::only_node).unwrap_or_default();
+    let Identity { title, .. } = facts.add_decoded(place, decoded, object);
+    let never_started = || {
+        let pod = title.split_once('/').map_or(&*title, |(_, name)| name);
+        let gap = match (facts.waiting_pods.first(), facts.rejected().first()) {
+            (Some(waiting), _) if waiting.rejected => {
+                silent(pod, Why::Unreachable, "was refused by the kubelet, because its ports are in use")
+            }
+            (Some(_), _) => silent(pod, Why::NotYet, "has no node with free ports yet"),
+            (None, Some(rejected)) => Gap { source: Source::Agent, ..rejected.clone() },
+            (None, None) => silent(pod, Why::NotYet, NO_NODE),
         };
-        self.0.push(facts.pods.first().map_or_else(never_started, |pod| agent(pod)));
-    }
+        Agent { pod: pod.to_owned(), node, port: Err(gap) }
+    };
+    agents.push(facts.pods.first().map_or_else(never_started, |pod| agent(pod)));
 }
 
 fn silent(pod: &str, why: Why, what: &str) -> Gap {

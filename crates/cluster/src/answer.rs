@@ -20,10 +20,8 @@ use tokio_util::io::StreamReader;
 
 use super::{
     error::{Error, causes},
-    facts_builder::FactsBuilder,
     input_meter::{InputMeter, MeteredInput},
     list_reader::{ListReader, ListSummary},
-    objects::Object,
     watch::watch_event::EventLines,
 };
 use portreeve_facts::{Why, text};
@@ -39,17 +37,9 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 
-/// Receives objects as they are parsed. So no list of Kubernetes objects is kept.
-pub trait ObjectSink: Default + Send + 'static {
-    /// Adds one object. `place` is the source of the object.
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue);
-}
-
-impl ObjectSink for FactsBuilder {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
-        self.add::<K>(place, object);
-    }
-}
+/// Adds an object to a value when the object is parsed. The text is the source of the object. So no list of Kubernetes
+/// objects is kept.
+pub type AddObject<T> = fn(&mut T, &str, &RawValue);
 
 /// The reason why the rest of a list is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,13 +124,16 @@ impl Answer {
 
     /// Adds the items of the body, which is a List, to `into` while they arrive. A blocking thread parses them. `into`
     /// also has the number of objects that were read before.
-    pub(crate) async fn objects<K: Object, S: ObjectSink>(
+    pub(crate) async fn objects<T: Send + 'static>(
         &mut self,
         place: String,
-        into: (S, usize),
-    ) -> Result<(S, usize, ListSummary), Error> {
+        kind: &'static str,
+        into: (T, usize),
+        add: AddObject<T>,
+    ) -> Result<(T, usize, ListSummary), Error> {
         let (frames, receiver) = mpsc::channel(FRAMES);
-        let parser = task::spawn_blocking(move || parse::<K, S>(&place, Frames { receiver, rest: Bytes::new() }, into));
+        let body = Frames { receiver, rest: Bytes::new() };
+        let parser = task::spawn_blocking(move || parse(&place, body, kind, into, add));
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
@@ -215,11 +208,13 @@ pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
 
 /// Parses one JSON document to its end. The document must be a List of the kind, or a Table. `count` objects were read
 /// before.
-pub fn parse<K: Object, S: ObjectSink>(
+pub fn parse<T>(
     place: &str,
     body: impl Read,
-    (mut objects, mut count): (S, usize),
-) -> Result<(S, usize, ListSummary), Stopped> {
+    kind: &str,
+    (mut objects, mut count): (T, usize),
+    add: AddObject<T>,
+) -> Result<(T, usize, ListSummary), Stopped> {
     let meter = InputMeter::new(LONGEST_OBJECT);
     let body = MeteredInput { reader: body, meter: &meter };
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
@@ -229,7 +224,7 @@ pub fn parse<K: Object, S: ObjectSink>(
         if count > OBJECTS {
             return Err(too_many());
         }
-        objects.add::<K>(place, object);
+        add(&mut objects, place, object);
         Ok(())
     };
     let read = ListReader { sink: &mut sink }.deserialize(&mut parser);
@@ -244,14 +239,14 @@ pub fn parse<K: Object, S: ObjectSink>(
         }
         Ok(summary) => summary,
     };
-    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(K::KIND);
+    let is_wanted = |of: &str| of == "Table" || of.strip_suffix("List") == Some(kind);
     let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
     match (&summary.kind, summary.metadata.remaining_item_count) {
         (_, Some(remaining)) if is_last && remaining != 0 => {
             wrong(format!("the last page has {remaining} more items on the server, wanted a link to the next page"))
         }
-        (Some(other), _) if !is_wanted(other) => wrong(format!("the answer is a {other}, wanted a {}List", K::KIND)),
-        (None, _) => wrong(format!("the answer has no kind, wanted a {}List", K::KIND)),
+        (Some(other), _) if !is_wanted(other) => wrong(format!("the answer is a {other}, wanted a {kind}List")),
+        (None, _) => wrong(format!("the answer has no kind, wanted a {kind}List")),
         _ => Ok((objects, count, summary)),
     }
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{
-    answer::ObjectSink,
     collection::{Collection, SERVED},
     facts_builder::FactsBuilder,
-    objects::{self, Object},
+    objects,
     pages::Recency,
     requests::{JSON, Server, encoded},
 };
@@ -39,9 +38,9 @@ pub(super) async fn read(server: &Server) -> Declared {
     });
     let selector = format!("&fieldSelector={}", encoded(NOT_ENDED));
     let pods = server
-        .pages::<objects::Pod, _>(JSON, &Collection::of::<objects::Pod>(), &selector, Recency::Any, OfNodes::default)
+        .pages(JSON, &Collection::of::<objects::Pod>(), &selector, Recency::Any, FactsBuilder::default, add_of_nodes)
         .await;
-    let pods = pods.map(|(OfNodes(facts), _)| {
+    let pods = pods.map(|(facts, _)| {
         rejected.extend_from_slice(facts.rejected());
         facts.pods
     });
@@ -53,17 +52,12 @@ pub(super) async fn read(server: &Server) -> Declared {
 }
 
 /// Keeps only pods that want ports of their nodes. Any cluster has few such pods.
-#[derive(Debug, Default)]
-struct OfNodes(FactsBuilder);
-
-impl ObjectSink for OfNodes {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
-        let mut one = FactsBuilder::default();
-        one.add::<K>(place, object);
-        one.pods.retain(|pod| pod.node_ports().next().is_some());
-        self.0.pods.append(&mut one.pods);
-        for gap in one.rejected() {
-            self.0.reject(gap.clone());
-        }
+fn add_of_nodes(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
+    let mut one = FactsBuilder::default();
+    one.add::<objects::Pod>(place, object);
+    one.pods.retain(|pod| pod.node_ports().next().is_some());
+    facts.pods.append(&mut one.pods);
+    for gap in one.rejected() {
+        facts.reject(gap.clone());
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserializer;
+use serde_json::value::RawValue;
 
 use super::{
     error::Error,
@@ -55,6 +56,11 @@ impl FactsBuilder {
     /// If the API server would refuse the object, it is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         self.add_decoded(place, decode::<K>(document), document)
+    }
+
+    /// Adds an object of an API server's list.
+    pub fn add_listed<K: Object>(&mut self, place: &str, object: &RawValue) {
+        self.add::<K>(place, object);
     }
 
     /// If the object was not decoded, its identity is in the `document`.

@@ -30,7 +30,8 @@ pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuil
         format!("&fieldSelector={fields}{labels}")
     };
     let read = async |accept, selector: &str| {
-        server.pages::<Node, _>(accept, &collection, selector, Recency::Any, FactsBuilder::default).await
+        let (empty, add) = (FactsBuilder::default, FactsBuilder::add_listed::<Node>);
+        server.pages(accept, &collection, selector, Recency::Any, empty, add).await
     };
     let others = async |accept, labels: &str| read(accept, &selector("!=", labels)).await;
     let mut all = read(JSON, &selector("=", "")).await?.0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    answer::{Limits, ObjectSink},
+    answer::{AddObject, Limits},
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
@@ -42,27 +42,29 @@ impl Recency {
 impl Server {
     /// `selector` is empty, or a query parameter after `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
-        let pages = self.pages::<K, _>(JSON, collection, selector, Recency::Now, FactsBuilder::default).await;
-        pages.map(|(facts, _)| facts)
+        let (empty, add) = (FactsBuilder::default, FactsBuilder::add_listed::<K>);
+        self.pages(JSON, collection, selector, Recency::Now, empty, add).await.map(|(facts, _)| facts)
     }
 
     /// Adds every object of a collection to the value from `empty`. Returns the value and the resource version of the
     /// list. If the list expires between two pages, the present state is read once more, from the first page.
-    pub(super) async fn pages<K: Object, S: ObjectSink>(
+    pub(super) async fn pages<T: Send + 'static>(
         &self,
         accept: &'static str,
         collection: &Collection,
         selector: &str,
         recency: Recency,
-        empty: impl Fn() -> S,
-    ) -> Result<(S, String), Error> {
+        empty: impl Fn() -> T,
+        add: AddObject<T>,
+    ) -> Result<(T, String), Error> {
         let limits = Limits { silence: self.timeout(), until: Instant::now() + WHOLE };
         let wrong = |what: &str| self.not_a_list(&collection.path, what);
         let first = |recency: &Recency| format!("{}?{}{selector}", collection.path, recency.query());
         let (mut path, mut into, mut version_of_all) = (first(&recency), (empty(), 0), None);
         let (mut page, mut restarted) = (1, false);
         loop {
-            let (sink, count, summary) = match self.objects_into::<K, S>(accept, &path, into, limits).await {
+            let read = self.objects_into(accept, &path, collection.kind, into, add, limits).await;
+            let (all, count, summary) = match read {
                 Err(Error::Status { code: 410, .. }) if page > 1 && !restarted => {
                     (path, into, version_of_all) = (first(&Recency::Now), (empty(), 0), None);
                     (page, restarted) = (1, true);
@@ -82,7 +84,7 @@ impl Server {
             version_of_all = version_of_all.or(resource_version).filter(|version| !version.is_empty());
             let Some(token) = next_page.filter(|token| !token.is_empty()) else {
                 return version_of_all
-                    .map(|version| (sink, version))
+                    .map(|version| (all, version))
                     .ok_or_else(|| wrong("the list has no resource version"));
             };
             let next = format!("{}?limit={PAGE}{selector}&continue={}", collection.path, encoded(&token));
@@ -90,7 +92,7 @@ impl Server {
                 return Err(wrong("the next page is a page that was already read"));
             }
             path = next;
-            into = (sink, count);
+            into = (all, count);
             page += 1;
         }
     }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::time;
 
 use super::{
-    answer::{Answer, Limits, ObjectSink, short_wait, wrong},
+    answer::{AddObject, Answer, Limits, short_wait, wrong},
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
@@ -53,15 +53,17 @@ impl Server {
         &self.address
     }
 
-    pub(super) async fn objects_into<K: Object, S: ObjectSink>(
+    pub(super) async fn objects_into<T: Send + 'static>(
         &self,
         accept: &'static str,
         path: &str,
-        into: (S, usize),
+        kind: &'static str,
+        into: (T, usize),
+        add: AddObject<T>,
         limits: Limits,
-    ) -> Result<(S, usize, ListSummary), Error> {
+    ) -> Result<(T, usize, ListSummary), Error> {
         let mut answer = self.answer(accept, None, path, Some(limits)).await?;
-        answer.objects::<K, S>(self.address.clone(), into).await
+        answer.objects(self.address.clone(), kind, into, add).await
     }
 
     pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {

@@ -7,11 +7,10 @@
 use serde_json::value::RawValue;
 
 use super::{
-    answer::ObjectSink,
     collection::Collection,
     error::Error,
     facts_builder::FactsBuilder,
-    objects::{Object, Pod},
+    objects::Pod,
     pages::Recency,
     requests::{JSON, Server, encoded},
 };
@@ -20,19 +19,14 @@ const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
 
 pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
-    let list =
-        server.pages::<Pod, _>(JSON, &Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
-    list.map(|(WaitingOnly(facts), _)| facts)
+    let pods = Collection::of::<Pod>();
+    let list = server.pages(JSON, &pods, &selector, Recency::Any, FactsBuilder::default, add_waiting).await;
+    list.map(|(facts, _)| facts)
 }
 
 /// Keeps only waiting Pods. A server without the field selector may send all Pods.
-#[derive(Debug, Default)]
-struct WaitingOnly(FactsBuilder);
-
-impl ObjectSink for WaitingOnly {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
-        let mut one = FactsBuilder::default();
-        one.add::<K>(place, object);
-        self.0.waiting_pods.append(&mut one.waiting_pods);
-    }
+fn add_waiting(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
+    let mut one = FactsBuilder::default();
+    one.add::<Pod>(place, object);
+    facts.waiting_pods.append(&mut one.waiting_pods);
 }

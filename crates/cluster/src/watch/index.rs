@@ -16,7 +16,6 @@ use super::{
     view::KnownObjects,
 };
 use crate::{
-    answer::ObjectSink,
     error::Error,
     facts_builder::FactsBuilder,
     objects::{Identity, Object},
@@ -130,10 +129,8 @@ impl ObjectBatch {
             }
         }
     }
-}
 
-impl ObjectSink for ObjectBatch {
-    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
+    pub(crate) fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let (Identity { title, .. }, object) = CachedObject::read::<K>(place, object);
         self.put(title, object);
     }

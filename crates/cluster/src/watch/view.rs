@@ -142,7 +142,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        answer::ObjectSink as _,
         objects::Service,
         watch::{
             index::{ObjectBatch, Update},

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    index::Update,
+    index::{ObjectBatch, Update},
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
@@ -95,7 +95,8 @@ async fn session<K: Object>(
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
-            let (objects, version) = server.pages::<K, _>(JSON, &collection, &query, position.recency(), empty).await?;
+            let (objects, version) =
+                server.pages(JSON, &collection, &query, position.recency(), empty, ObjectBatch::add::<K>).await?;
             position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
         }
