@@ -3,8 +3,7 @@
 
 use std::net::IpAddr;
 
-use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why};
-use portreeve_report::first_names;
+use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why, text};
 
 /// The reason why this node is unknown in the cluster: the Nodes were read, and this node is not among them. Without
 /// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
@@ -18,7 +17,7 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
     // `there are n1, n2 and 3 more`.
-    let there = format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, first_names(&names, NAMED));
+    let there = format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, text::listed(&names, NAMED));
     let detail = match &cluster.node_name {
         Some(name) if names.contains(&name.as_str()) => return None,
         Some(name) => {

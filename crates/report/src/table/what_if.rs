@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Style,
-    names::{NAMED, first_names, first_nodes},
+    names::{NAMED, first_nodes},
     terminal::{Ink, tidy},
     topic::{reason_words, topic},
     what_if::{
@@ -21,7 +21,7 @@ use crate::{
         WhatIfDocument,
     },
 };
-use portreeve_facts::{Mode, Source, Vantage, Why};
+use portreeve_facts::{Mode, Source, Vantage, Why, text};
 use portreeve_rules::findings::{Subject, SubjectKind};
 
 /// The largest number of claims with explained findings. All claims are listed.
@@ -107,9 +107,8 @@ impl Page<'_> {
         match group {
             [_] => self.line(0, Ink::Heading, &format!("{}, {}, on {on}", claim(first, ", port "), how.name()))?,
             all => {
-                let names: Vec<String> = all.iter().map(|it| claim(it, " ")).collect();
                 self.line(0, Ink::Heading, &format!("{} ports of Services stay, on {on}", all.len()))?;
-                self.line(2, Ink::Plain, &first_names(&names, NAMED))?;
+                self.line(2, Ink::Plain, &text::listed(all.iter().map(|it| claim(it, " ")), NAMED))?;
             }
         }
         for finding in findings {
@@ -189,7 +188,7 @@ impl Page<'_> {
                 [] => {}
                 [one] => self.line(4, Ink::Plain, &format!("port {one}"))?,
                 many => {
-                    let words = format!("{} ports: {}", many.len(), first_names(many, NAMED));
+                    let words = format!("{} ports: {}", many.len(), text::listed(many, NAMED));
                     self.line(4, Ink::Plain, &words)?;
                 }
             }
