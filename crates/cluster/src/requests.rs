@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use kube::client::{Body, Client};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time;
@@ -156,12 +157,6 @@ impl Server {
 
 /// A value in a query, percent-encoded (RFC 3986, 2.3).
 pub(super) fn encoded(value: &str) -> String {
-    value.bytes().fold(String::with_capacity(value.len()), |mut query, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            query.push(char::from(byte));
-        } else {
-            query.push_str(&format!("%{byte:02X}"));
-        }
-        query
-    })
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(value, RESERVED).to_string()
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::{Value, json};
 
 use super::remedy;
@@ -104,16 +105,10 @@ fn physical(place: &Place) -> Value {
 /// A path as a reference of RFC 3986. A relative path stays relative, because services look for the file from the root
 /// of the repository.
 fn uri(path: &[u8]) -> String {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     let path = path.strip_prefix(b"./").unwrap_or(path);
-    let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });
-    for &byte in path {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            uri.push(char::from(byte));
-        } else {
-            uri.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    uri
+    let scheme = if path.starts_with(b"/") { "file://" } else { "" };
+    format!("{scheme}{}", percent_encode(path, RESERVED))
 }
 
 #[cfg(test)]
