@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Report,
+    Report, ReportedGap,
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
 };
-use portreeve_facts::VERSION;
+use portreeve_facts::{Gap, VERSION};
 use portreeve_rules::{
     findings::{Finding, RuleId, Severity},
     ids::{IDS, Id, Rows},
@@ -22,27 +22,16 @@ use portreeve_rules::{
 /// When the writer fails.
 pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let failures = report.failures();
-    let notifications: Vec<Value> = report
-        .gaps()
-        .iter()
-        .map(|unseen| {
-            let gap = unseen.gap;
-            let mut notification = json!({
-                "level": if failures.iter().any(|it| it.gap == gap) { "error" } else { "note" },
-                "message": { "text": tidy(&gap.detail) },
-                "properties": { "source": gap.source, "why": gap.why },
-            });
-            if let Some(rows) = unseen.rows {
-                associate(&mut notification, rows);
-            }
-            notification
-        })
-        .collect();
+    let gaps = report.gaps();
+    let notifications = gaps.iter().map(|ReportedGap { gap, rows, .. }| {
+        let level = if failures.iter().any(|it| it.gap == *gap) { "error" } else { "note" };
+        notification(level, gap, *rows)
+    });
     let rules: Vec<Value> = IDS.iter().map(|id| descriptor(id)).collect();
     let invocation = json!({
         "executionSuccessful": failures.is_empty(),
         "startTimeUtc": format!("{:.0}", report.snapshot.at),
-        "toolExecutionNotifications": notifications,
+        "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
     });
     let results: Vec<Value> = report.findings().map(|finding| result(report, finding)).collect();
     write_indented_json(&log(&rules, &invocation, &results), out)
@@ -76,6 +65,18 @@ pub(super) fn descriptor(id: &Id) -> Value {
         descriptor["helpUri"] = uri.into();
     }
     descriptor
+}
+
+pub(super) fn notification(level: &str, gap: &Gap, rows: Option<Rows>) -> Value {
+    let mut notification = json!({
+        "level": level,
+        "message": { "text": tidy(&gap.detail) },
+        "properties": { "source": gap.source, "why": gap.why },
+    });
+    if let Some(rows) = rows {
+        associate(&mut notification, rows);
+    }
+    notification
 }
 
 pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {

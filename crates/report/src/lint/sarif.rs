@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::remedy;
 use crate::{
     indented_json::write_indented_json,
-    sarif::{associate, descriptor, level, log},
+    sarif::{associate, descriptor, level, log, notification},
     terminal::tidy,
 };
 use portreeve_facts::Place;
 use portreeve_rules::{
     findings::PlacedFinding,
-    ids::{IDS, Id, Rows},
-    lint::{LintReport, Unjudged},
+    ids::{IDS, Id},
+    lint::LintReport,
 };
 
 /// Writes one run: the list of rules, a result for each finding, and a notification for each failure.
@@ -26,23 +26,17 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
     let is_chosen = |id: &&&Id| report.rules.iter().any(|rows| rows.rule == id.name);
     let ids: Vec<&Id> = IDS.iter().filter(is_chosen).copied().collect();
     let notifications = report.failures.iter().map(|(gap, place)| {
-        let place = place.iter();
-        json!({
-            "level": "error",
-            "message": { "text": tidy(&gap.detail) },
-            "locations": place.map(|place| json!({ "physicalLocation": physical(place) })).collect::<Vec<_>>(),
-            "properties": { "source": gap.source, "why": gap.why },
-        })
+        let mut failure = notification("error", gap, None);
+        failure["locations"] = place.iter().map(|place| json!({ "physicalLocation": physical(place) })).collect();
+        failure
     });
-    let note = |rows: &Rows, text: String, properties: Value| {
-        let mut note = json!({ "level": "note", "message": { "text": text }, "properties": properties });
+    let unknown = report.unknown.iter().map(|it| notification("note", &it.gap, Some(it.rows)));
+    let not_run = report.not_run.iter().map(|(rows, why)| {
+        let text = format!("not run: {}", tidy(why));
+        let mut note = json!({ "level": "note", "message": { "text": text }, "properties": {} });
         associate(&mut note, *rows);
         note
-    };
-    let unknown = report.unknown.iter().map(|Unjudged { rows, gap, .. }| {
-        note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why }))
     });
-    let not_run = report.not_run.iter().map(|(rows, why)| note(rows, format!("not run: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
         "toolExecutionNotifications": notifications.chain(unknown).chain(not_run).collect::<Vec<_>>(),
