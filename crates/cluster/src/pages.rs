@@ -63,8 +63,11 @@ impl Server {
         let (mut path, mut into, mut version_of_all) = (first(&recency), (empty(), 0), None);
         let (mut page, mut restarted) = (1, false);
         loop {
-            let read = self.objects_into(accept, &path, collection.kind, into, add, limits).await;
-            let (all, count, summary) = match read {
+            let reading = async {
+                let mut answer = self.answer(accept, None, &path, Some(limits)).await?;
+                answer.objects(self.address().to_owned(), collection.kind, into, add).await
+            };
+            let (all, count, summary) = match reading.await {
                 Err(Error::Status { code: 410, .. }) if page > 1 && !restarted => {
                     (path, into, version_of_all) = (first(&Recency::Now), (empty(), 0), None);
                     (page, restarted) = (1, true);

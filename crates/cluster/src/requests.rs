@@ -10,11 +10,10 @@ use serde_json::value::RawValue;
 use tokio::time;
 
 use super::{
-    answer::{AddObject, Answer, Limits, short_wait, wrong},
+    answer::{Answer, Limits, short_wait, wrong},
     error::{Error, NO_ANSWER, causes},
     facts_builder::FactsBuilder,
     jitter::{jitter, spread},
-    list_reader::ListSummary,
     objects::{Object, decode},
     reviews::TOKEN_HEADER,
     watch::watch_event::EventLines,
@@ -52,19 +51,6 @@ impl Server {
 
     pub(super) fn address(&self) -> &str {
         &self.address
-    }
-
-    pub(super) async fn objects_into<T: Send + 'static>(
-        &self,
-        accept: &'static str,
-        path: &str,
-        kind: &'static str,
-        into: (T, usize),
-        add: AddObject<T>,
-        limits: Limits,
-    ) -> Result<(T, usize, ListSummary), Error> {
-        let mut answer = self.answer(accept, None, path, Some(limits)).await?;
-        answer.objects(self.address.clone(), kind, into, add).await
     }
 
     pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {
@@ -117,7 +103,7 @@ impl Server {
     }
 
     /// If a busy server names a time to wait, the request is repeated once after this time.
-    async fn answer(
+    pub(super) async fn answer(
         &self,
         accept: &'static str,
         token: Option<&HeaderValue>,
