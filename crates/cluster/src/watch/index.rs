@@ -323,12 +323,10 @@ impl Index {
     /// would cost more.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
-        let covers = |selection: &Selection| match selection {
-            Selection::EndpointsOf(known) => known.is_superset(names),
-            _ => true,
-        };
         match &slices.selection {
-            Some(selection) if self.is_whole(Resource::EndpointSlices) => covers(selection),
+            Some(selection) if self.is_whole(Resource::EndpointSlices) => {
+                names.iter().all(|name| selection.holds_endpoints_of(name))
+            }
             _ => slices.status.failure.is_some() || names.is_empty(),
         }
     }
