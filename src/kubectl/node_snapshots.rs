@@ -50,10 +50,9 @@ impl Scope for AgentScope {
 /// When there is no agent, or when no node is named and there are several agents. Then no agent is queried.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
-    node: Option<&String>,
+    nodes: &[String],
     judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<(NodeScan, Result<T, Gap>)> {
-    let nodes: Vec<String> = node.into_iter().cloned().collect();
     let only_one = |listed: &[Agent]| {
         let mut nodes = listed.iter().map(|agent| &agent.node).filter(|node| !node.is_empty());
         match (nodes.next(), nodes.next_back()) {
@@ -64,7 +63,7 @@ pub(super) fn judge_one_snapshot<T>(
         }
     };
     let NodeResults { mut results, mut nodes, .. } =
-        judge_node_snapshots(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
+        judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
