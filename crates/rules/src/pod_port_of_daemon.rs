@@ -1,59 +1,31 @@
 //! A pod that does not exist yet wants a port that a daemon has on most nodes.
 
-use std::sync::LazyLock;
-
 use super::{
     Limits, Round, Rule, ids,
     pods::{PortOf, to_come},
 };
 use crate::findings::{
     Evidence, Judgement, Judgements,
-    Severity::{self, Info, Warning},
+    Severity::{Info, Warning},
     Step, Subject, Verdict,
 };
-use portreeve_dataplane::{Role, is_usual, usual_ports};
-use portreeve_facts::{Protocol, Workload};
+use portreeve_dataplane::{Role, UsualPort, is_usual, usual_ports};
+use portreeve_facts::Workload;
 
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
-/// Default ports of daemons, with a severity: a warning if the node cannot be reached without the daemon.
-static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
-    let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
-    usual_ports(Role::Noted).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()
-});
-
-/// Words of the names of daemons whose own manifests declare their ports.
-const DEPLOYED: [&str; 13] = [
-    "antrea",
-    "calico",
-    "cilium",
-    "cloud-controller-manager",
-    "etcd",
-    "flannel",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "metallb",
-    "node-exporter",
-    "ovn",
-];
-
-fn words_of(daemon: &str) -> impl Iterator<Item = &'static str> {
-    let daemon = daemon.to_lowercase().replace(' ', "-");
-    DEPLOYED.into_iter().filter(move |word| daemon.contains(*word))
-}
-
-/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd, and
-/// `my-etcd-ui` is not etcd. Kubernetes reserves namespaces `kube-*`. There, names such as `etcd-n1` are of daemons too.
-fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &str) -> bool {
+/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd. The name of
+/// one program is also part of other names, such as `my-etcd-ui`. Kubernetes reserves namespaces `kube-*`. There, names
+/// such as `etcd-n1` are of daemons too.
+fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &UsualPort) -> bool {
     let is_its = |end: &str| matches!(end, "" | "-system");
     let is_whole = |start: &str| start.is_empty() || start.ends_with('-');
-    words_of(daemon).any(|word| {
+    daemon.words.iter().any(|&word| {
+        let is_of_one_program = word == "etcd" || word.starts_with("kube-");
         name.strip_suffix(word).is_some_and(is_whole)
             || namespace.strip_prefix(word).is_some_and(is_its)
-            || (namespace.starts_with("kube-") && name.contains(word))
+            || ((!is_of_one_program || namespace.starts_with("kube-")) && name.contains(word))
     })
 }
 
@@ -61,20 +33,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for workload in to_come(round.now) {
         for (wanted, port) in workload.node_ports() {
-            let is_it = |(number, protocol, ..): &&(u16, Protocol, &str, Severity)| {
-                (*number, *protocol) == (wanted, port.protocol)
-            };
-            let daemon = DAEMONS.iter().find(is_it).filter(|(_, _, name, _)| !is_itself(workload, name));
-            let Some((number, protocol, name, severity)) = daemon else { continue };
+            let mut usual = usual_ports(Role::Noted);
+            let daemon = usual.find(|it| (it.number, it.protocol) == (wanted, port.protocol));
+            let Some(daemon) = daemon.filter(|it| !is_itself(workload, it)) else { continue };
+            let UsualPort { number, protocol, of, .. } = *daemon;
+            let severity = if is_usual(number, Role::Vital) { Warning } else { Info };
             let summary = format!(
-                "{workload} wants port {number}/{protocol} of the node, but {name} has this port on each node on which it runs."
+                "{workload} wants port {number}/{protocol} of the node, but {of} has this port on each node on which it runs."
             );
             let evidence = PortOf::Workload(workload)
-                .named_in(Evidence::new(*severity, summary), *number, *protocol)
+                .named_in(Evidence::new(severity, summary), number, protocol)
                 .in_cluster()
-                .value("daemon", name)
+                .value("daemon", of)
                 .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")));
-            judgements.push(Judgement::on_port(Subject::cluster(), (*protocol, *number), Verdict::Problem(evidence)));
+            judgements.push(Judgement::on_port(Subject::cluster(), (protocol, number), Verdict::Problem(evidence)));
         }
     }
     Ok(judgements)
@@ -84,7 +56,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, wanting};
-    use portreeve_facts::{Controller, Snapshot};
+    use portreeve_facts::{Controller, Protocol, Snapshot};
 
     fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut world = Snapshot::healthy();
@@ -136,6 +108,9 @@ mod tests {
             (2379, "backup", "etcd"),
             (2379, "kube-system", "etcd-n1"),
             (6443, "kube-system", "kube-apiserver-n1"),
+            (7472, "default", "release-name-metallb-speaker"),
+            (9099, "shop", "calico-node"),
+            (9964, "shop", "cilium-envoy"),
         ] {
             expect_healthy(&RULE, &called(number, namespace, name), &Subject::cluster());
         }
@@ -148,15 +123,6 @@ mod tests {
             (6443, "shop", "kube-apiserver-proxy"),
         ] {
             expect_problem(&RULE, &called(number, namespace, name), &Subject::cluster());
-        }
-    }
-
-    #[test]
-    fn the_words_of_usual_ports_name_the_daemons_except_those_that_no_manifest_makes() {
-        let unnamed = DAEMONS.iter().filter(|(.., name, _)| words_of(name).next().is_none());
-        assert_eq!(unnamed.map(|(number, ..)| *number).collect::<Vec<_>>(), [22, 10248, 10250, 10255]);
-        for word in DEPLOYED {
-            assert!(DAEMONS.iter().any(|(.., name, _)| words_of(name).any(|it| it == word)), "{word}");
         }
     }
 }
