@@ -497,15 +497,19 @@ fn a_generated_name_is_cut_and_an_error_names_the_written_one() {
 fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
     let patch = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodePort: 30080}]}\n";
     let web = service("web", "nodePort: 40000");
-    for list in ["patches: [{path: port/a.yaml}]", "patchesStrategicMerge: [port/a.yaml]"] {
+    for (list, port) in [
+        ("patches: [{path: port/a.yaml}]", "k/overlay/port"),
+        ("patchesStrategicMerge: [port/a.yaml]", "k/overlay/port"),
+        ("patches: [{path: ../port/a.yaml}]", "k/port"),
+    ] {
         for name in ["kustomization.yaml", "Kustomization"] {
             let kustomization = format!("resources: [../base]\n{list}\n");
-            let path = format!("k/overlay/{name}");
-            let files = [("k/base/web.yaml", &*web), ("k/overlay/port/a.yaml", patch), (&*path, &*kustomization)];
+            let (path, patched) = (format!("k/overlay/{name}"), format!("{port}/a.yaml"));
+            let files = [("k/base/web.yaml", &*web), (&*patched, patch), (&*path, &*kustomization)];
             let (code, stdout, _) = lint(&files, &["k"]);
             assert!(code == 1 && stdout.starts_with("manifests: 1 warning; 1 of "), "{stdout}");
             assert!(stdout.contains("1 patch of the kustomization k/overlay"), "{stdout}");
-            assert_eq!(lint(&files, &["k/overlay/port"]).0, 1, "nothing there shows that it is a patch");
+            assert_eq!(lint(&files, &[port]).0, 1, "nothing there shows that it is a patch");
         }
     }
     let (code, _, stderr) = lint(&[("k/a.yaml", &web), ("k/Kustomization", "a: [\n")], &["k"]);
@@ -513,15 +517,19 @@ fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
 }
 
 #[test]
-fn a_resource_and_a_file_outside_of_the_kustomization_are_no_patches() {
+fn a_resource_of_any_kustomization_is_no_patch() {
     let web = service("web", "nodePort: 40000");
-    for (file, kustomization) in [
-        ("k/base/web.yaml", "patches: [{path: ../base/web.yaml}]\n"),
-        ("k/overlay/web.yaml", "resources: [./web.yaml]\npatches: [{path: web.yaml}]\n"),
+    for (base, overlay) in [
+        ("resources: [./web.yaml]\n", "patches: [{path: ../base/web.yaml}]\n"),
+        ("resources: [web.yaml]\npatches: [{path: web.yaml}]\n", "resources: [../base]\n"),
     ] {
-        let files = [(file, &*web), ("k/overlay/kustomization.yaml", kustomization)];
+        let files = [
+            ("k/base/web.yaml", &*web),
+            ("k/base/kustomization.yaml", base),
+            ("k/overlay/kustomization.yaml", overlay),
+        ];
         let (code, stdout, _) = lint(&files, &["k"]);
-        assert!(code == 1 && !stdout.contains("patch of the kustomization"), "{kustomization}: {stdout}");
+        assert!(code == 1 && !stdout.contains("patch of the kustomization"), "{base}{overlay}: {stdout}");
     }
 }
 

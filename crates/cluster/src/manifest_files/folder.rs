@@ -45,6 +45,8 @@ pub(super) struct Found {
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
     patches: BTreeMap<PathBuf, PathBuf>,
+    /// The resources of all kustomizations.
+    resources: BTreeSet<PathBuf>,
 }
 
 /// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
@@ -58,6 +60,7 @@ pub(super) fn files(path: &Path) -> Found {
         patched: Vec::new(),
         origin: Origin::Named,
         patches: BTreeMap::new(),
+        resources: BTreeSet::new(),
     };
     match fs::metadata(path) {
         _ if input == Input::Stdin => found.files.push(input),
@@ -93,11 +96,10 @@ impl Found {
             if path.is_dir() {
                 continue;
             }
-            match patches(folder, &path) {
-                Ok(patches) => self.patches.extend(patches.into_iter().map(|patch| (patch, short(folder)))),
+            match self.collect_patches(folder, &path) {
                 // Other files are read again as manifests, with the same error.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
-                Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
         }
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -126,8 +128,31 @@ impl Found {
         }
     }
 
+    /// Some patches are no files, but texts in the kustomization. Flux permits patches outside of the folder.
+    fn collect_patches(&mut self, folder: &Path, path: &Path) -> Result<(), String> {
+        fn list<'a>(kustomization: &'a Node, key: &str) -> &'a [Node] {
+            match kustomization.field(key).map(|it| &it.value) {
+                Some(Value::List(items)) => items,
+                _ => &[],
+            }
+        }
+        let bytes = Input::File(path.to_owned()).read(Accepted::RegularFiles, LONGEST);
+        let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+        let kustomization = tree(Cursor::new(bytes)).map_err(|_| "is not YAML".to_owned())?;
+        let with_path = ["patches", "patchesJson6902"].into_iter().flat_map(|key| list(&kustomization, key));
+        let paths = with_path.filter_map(|it| it.field("path")?.text());
+        let paths = paths.chain(list(&kustomization, "patchesStrategicMerge").iter().filter_map(Node::text));
+        let file = |listed: &str| folder.join(listed).canonicalize().ok();
+        self.patches.extend(paths.filter_map(file).map(|patch| (patch, short(folder))));
+        let resources = list(&kustomization, "resources").iter().filter_map(Node::text);
+        self.resources.extend(resources.filter_map(file));
+        Ok(())
+    }
+
+    /// A patch that is also a resource is a whole object.
     fn leave_out_patches(&mut self) {
-        let Self { files, patched, patches, .. } = self;
+        let Self { files, patched, patches, resources, .. } = self;
+        patches.retain(|path, _| !resources.contains(path));
         if patches.is_empty() {
             return;
         }
@@ -142,28 +167,6 @@ impl Found {
     fn fail(&mut self, path: &Path, what: fmt::Arguments<'_>) {
         self.failures.push(format!("{}: {what}", Input::File(short(path))));
     }
-}
-
-/// The files that a kustomization lists only as patches. Some patches are no files, but texts in the kustomization.
-/// Kustomize refuses a patch outside of the folder. A patch that is also a resource is a whole object.
-fn patches(folder: &Path, path: &Path) -> Result<Vec<PathBuf>, String> {
-    fn list<'a>(kustomization: &'a Node, key: &str) -> &'a [Node] {
-        match kustomization.field(key).map(|it| &it.value) {
-            Some(Value::List(items)) => items,
-            _ => &[],
-        }
-    }
-    let bytes = Input::File(path.to_owned()).read(Accepted::RegularFiles, LONGEST);
-    let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
-    let kustomization = tree(Cursor::new(bytes)).map_err(|_| "is not YAML".to_owned())?;
-    let with_path = ["patches", "patchesJson6902"].into_iter().flat_map(|key| list(&kustomization, key));
-    let paths = with_path.filter_map(|it| it.field("path")?.text());
-    let paths = paths.chain(list(&kustomization, "patchesStrategicMerge").iter().filter_map(Node::text));
-    let root = folder.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
-    let file = |listed: &str| folder.join(listed).canonicalize().ok();
-    let resources = list(&kustomization, "resources").iter().filter_map(Node::text);
-    let resources: BTreeSet<PathBuf> = resources.filter_map(file).collect();
-    Ok(paths.filter_map(file).filter(|patch| patch.starts_with(&root) && !resources.contains(patch)).collect())
 }
 
 fn is_manifest(path: &Path) -> bool {
