@@ -166,10 +166,9 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
 fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
     let mut ports = BTreeMap::new();
     for service in snapshot.cluster.services.known_part(Unread::Chooses) {
-        let node_ports = service.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
-        let checked = service.health_check_node_port.map(|port| (Protocol::Tcp, port));
-        for port in node_ports.chain(checked) {
-            ports.entry(port).or_insert(&**service);
+        for (number, port) in service.numbers() {
+            let protocol = port.map_or(Protocol::Tcp, |port| port.protocol);
+            ports.entry((protocol, number)).or_insert(&**service);
         }
     }
     ports

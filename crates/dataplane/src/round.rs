@@ -205,8 +205,7 @@ impl<'a> Round<'a> {
         let all = || {
             let mut allocated = BTreeMap::new();
             for service in services {
-                let ports = service.ports.iter().filter_map(|port| Some((port.node_port?, Some(port))));
-                for (number, port) in ports.chain(service.health_check_node_port.map(|number| (number, None))) {
+                for (number, port) in service.numbers() {
                     allocated.entry(number).or_insert((&**service, port));
                 }
             }

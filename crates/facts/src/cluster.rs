@@ -321,11 +321,16 @@ impl Service {
     /// The proxy name of a Service that no proxy serves. This text is no valid value of a label.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
+    /// The numbers of the Service on each node: each nodePort with its port, and the healthCheckNodePort without a port.
+    pub fn numbers(&self) -> impl Iterator<Item = (u16, Option<&ServicePort>)> {
+        let of_ports = self.ports.iter().filter_map(|port| Some((port.node_port?, Some(port))));
+        of_ports.chain(self.health_check_node_port.map(|number| (number, None)))
+    }
+
     /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, or an external
     /// address.
     pub fn is_reached_at_a_node(&self) -> bool {
-        self.ports.iter().any(|port| port.node_port.is_some())
-            || self.health_check_node_port.is_some()
+        self.numbers().next().is_some()
             || !self.external_ips.is_empty()
             || !self.load_balancer_ips.is_empty()
     }

@@ -263,8 +263,7 @@ impl Alternatives {
 }
 
 fn numbers(service: &Service) -> BTreeSet<Number> {
-    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, Some(it.port))));
-    of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
+    service.numbers().map(|(number, port)| (number, port.map(|it| it.port))).collect()
 }
 
 /// A NodePort that no Service has, from the scan of one node.

@@ -15,7 +15,7 @@ use super::{
     ids,
     pods::{to_come, workload as workload_of},
     remedies::{another_number, another_port},
-    wording::{MOST_LISTED, listed},
+    wording::{MOST_LISTED, listed, number_field},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
@@ -35,17 +35,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
-    let has_number = |service: &&Service| {
-        service.health_check_node_port.is_some() || service.ports.iter().any(|port| port.node_port.is_some())
-    };
+    let has_number = |service: &&Service| service.numbers().next().is_some();
     for service in each_service(services.iter().map(Arc::as_ref).filter(has_number)) {
-        for port in &service.ports {
-            if let Some(number) = port.node_port {
-                by_number.entry(number).or_default().push(Claim { service, port: Some(port) });
-            }
-        }
-        if let Some(number) = service.health_check_node_port {
-            by_number.entry(number).or_default().push(Claim { service, port: None });
+        for (number, port) in service.numbers() {
+            by_number.entry(number).or_default().push(Claim { service, port });
         }
     }
     // If Pods were not requested, there are no pods. If Pods could not be read, a workload may have pods already, and
@@ -210,10 +203,6 @@ impl Claim<'_> {
         self.port.map_or(Protocol::Tcp, |port| port.protocol)
     }
 
-    fn field(&self) -> &'static str {
-        if self.port.is_some() { "nodePort" } else { "healthCheckNodePort" }
-    }
-
     fn name(&self) -> String {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
@@ -274,7 +263,7 @@ enum Other<'a> {
 impl Other<'_> {
     fn words(&self) -> String {
         match self {
-            Self::Claim(claim) => format!("{} of {}", claim.field(), claim.name()),
+            Self::Claim(claim) => format!("{} of {}", number_field(claim.port), claim.name()),
             Self::Workload(workload, _) if workload.host_network => format!("port of {workload} in the host's network"),
             Self::Workload(workload, _) => format!("hostPort of {workload}"),
             Self::Pod(Pod { namespace, name, node, host_network, .. }, _) => {
@@ -319,7 +308,7 @@ fn evidence(
     worst: Clash,
     alternative: Option<u16>,
 ) -> Evidence {
-    let what = format!("{} {number}/{}", claim.field(), claim.protocol());
+    let what = format!("{} {number}/{}", number_field(claim.port), claim.protocol());
     let name = claim.name();
     let mut also = listed(others.iter().map(|(other, _)| other.words()));
     if all > others.len() {

@@ -18,11 +18,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let services = snapshot.cluster.services.get()?;
     let range = snapshot.cluster.node_port_range.get()?;
-    let node_ports = services.iter().flat_map(|service| {
-        let ports = service.ports.iter().filter_map(move |port| Some((service, Some(port), port.node_port?)));
-        ports.chain(service.health_check_node_port.map(|number| (service, None, number)))
-    });
-    let outside: Vec<_> = node_ports.filter(|(_, _, number)| !range.range.contains(*number)).collect();
+    let numbers = services.iter().flat_map(|service| service.numbers().map(move |number| (service, number)));
+    let outside: Vec<_> = numbers.filter(|(_, (number, _))| !range.range.contains(*number)).collect();
     if outside.is_empty() {
         return Ok(Vec::new());
     }
@@ -34,7 +31,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = Alternatives::of(round);
     Ok(outside
         .into_iter()
-        .map(|(service, port, number)| {
+        .map(|(service, (number, port))| {
             Judgement::on_port(
                 Subject::service(service),
                 (port.map_or(Protocol::Tcp, |port| port.protocol), number),

@@ -232,7 +232,7 @@ fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Opti
 }
 
 fn has_number(service: &Service, number: u16) -> bool {
-    service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
+    service.numbers().any(|(its, _)| its == number)
 }
 
 /// The words after *another number*: a free number, or the command that prints free numbers. If an input was not read,

@@ -3,7 +3,10 @@
 
 use std::cmp::Reverse;
 
-use super::pods::{PortOf, is_static, workload};
+use super::{
+    pods::{PortOf, is_static, workload},
+    wording::number_field,
+};
 use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
@@ -50,7 +53,7 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
         (true, None) => choose_another_health_check_port(service),
         (false, _) => {
             let Service { namespace, name, .. } = service;
-            let field = if port.is_some() { "nodePort" } else { "healthCheckNodePort" };
+            let field = number_field(port);
             Step::advice(format!(
                 "give Service {namespace}/{name} another {field}, or remove the field so that the API server chooses a number"
             ))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
-use portreeve_facts::{Service, Snapshot, Socket, text};
+use portreeve_facts::{Service, ServicePort, Snapshot, Socket, text};
 
 /// The evidence also has the number of the items that are not listed.
 pub(super) const MOST_LISTED: usize = 16;
@@ -19,6 +19,11 @@ pub(super) fn service_in_words(service: &Service) -> String {
     // The list of ports becomes text only if it is printed: a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
+}
+
+/// The field of one of the [`Service::numbers`].
+pub(super) fn number_field(port: Option<&ServicePort>) -> &'static str {
+    if port.is_some() { "nodePort" } else { "healthCheckNodePort" }
 }
 
 pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {

@@ -151,13 +151,7 @@ pub(crate) fn range(snapshot: &Snapshot) -> Option<String> {
     let allocated = match &snapshot.cluster.services {
         Reading::Gap(_) => String::new(),
         Reading::Seen(services) => {
-            let ports: PortSet = services
-                .iter()
-                .flat_map(|service| {
-                    let ports = service.ports.iter().filter_map(|port| port.node_port);
-                    ports.chain(service.health_check_node_port)
-                })
-                .collect();
+            let ports: PortSet = services.iter().flat_map(|it| it.numbers()).map(|(number, _)| number).collect();
             format!(", {} allocated", ports.len())
         }
     };

@@ -1,7 +1,7 @@
 //! The input of lint: manifests, and the cluster after they are applied.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -92,11 +92,6 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
         service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
     }
     unsure
-}
-
-fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
-    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, it.protocol)));
-    of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
@@ -200,7 +195,8 @@ impl Linted {
 
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
         let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
-        held.is_some_and(|it| node_ports(it).contains(&(number, protocol)))
+        let protocol_of = |port: Option<&ServicePort>| port.map_or(Protocol::Tcp, |it| it.protocol);
+        held.is_some_and(|it| it.numbers().any(|(its, port)| (its, protocol_of(port)) == (number, protocol)))
     }
 
     /// If the field belongs to a Service, the finding suggests free NodePorts.

@@ -7,11 +7,9 @@ use super::Linted;
 use crate::{
     findings::{Evidence, PlacedFinding, Severity, Step, SubjectKind},
     ids,
+    wording::number_field,
 };
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
-
-const NODE_PORT: &str = "nodePort";
-const HEALTH_CHECK: &str = "healthCheckNodePort";
 
 /// Fields whose number another Service, or another field, loses only when its own manifest is applied later. If the
 /// other field keeps its number, `node_port_claimed_twice.rs` reports both fields.
@@ -31,8 +29,8 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
         let mut is_refused = false;
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
-                Claimed::NodePort(number, protocol) => (number, protocol, NODE_PORT),
-                Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, HEALTH_CHECK),
+                Claimed::NodePort(number, protocol) => (number, protocol, "nodePort"),
+                Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, "healthCheckNodePort"),
                 _ => continue,
             };
             // The API server does not compare a number that the same field of the Service has already.
@@ -68,6 +66,5 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
 
 /// The numbers of a Service on each node, and the field of each number.
 fn numbers(service: &Service) -> impl Iterator<Item = (u16, &'static str)> {
-    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, NODE_PORT)));
-    of_ports.chain(service.health_check_node_port.map(|number| (number, HEALTH_CHECK)))
+    service.numbers().map(|(number, port)| (number, number_field(port)))
 }
