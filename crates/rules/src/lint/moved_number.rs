@@ -55,7 +55,11 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
         }
         // A Service that the API server refuses keeps its numbers.
         if !is_refused {
-            holders.retain(|_, (holder, _)| *holder != own);
+            for (number, _) in its_own.into_iter().flat_map(|it| numbers(it)) {
+                if holders.get(&number).is_some_and(|(holder, _)| *holder == own) {
+                    holders.remove(&number);
+                }
+            }
             for (number, field) in after.get(&own).into_iter().flat_map(|it| numbers(it)) {
                 holders.entry(number).or_insert((own, field));
             }
