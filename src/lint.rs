@@ -33,7 +33,7 @@ use portreeve_facts::{
 use portreeve_report as report;
 use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
-    Found, LintReport, Linted, Source, disproof, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
+    Found, LintReport, Linted, Source, doubt, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
     without_accepted,
 };
 
@@ -189,7 +189,7 @@ impl Args {
         }
         let range = range(named, &around);
         let has_port = manifests.iter().flat_map(|it| &it.claims).any(|claim| claim.what.port().is_some());
-        failures.extend(disproof(&range, &around.cluster).filter(|_| has_port).map(|gap| (gap, None)));
+        failures.extend(doubt(&range, &around.cluster).filter(|_| has_port).map(|gap| (gap, None)));
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),

@@ -321,7 +321,8 @@ impl Service {
     /// The proxy name of a Service that no proxy serves. This text is no valid value of a label.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
-    /// The numbers of the Service on each node: each nodePort with its port, and the healthCheckNodePort without a port.
+    /// The numbers of the Service on each node: each nodePort with its port, and the healthCheckNodePort without a
+    /// port.
     pub fn numbers(&self) -> impl Iterator<Item = (u16, Option<&ServicePort>)> {
         let of_ports = self.ports.iter().filter_map(|port| Some((port.node_port?, Some(port))));
         of_ports.chain(self.health_check_node_port.map(|number| (number, None)))

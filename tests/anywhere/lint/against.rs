@@ -247,7 +247,7 @@ fn a_range_that_the_cluster_disproves_is_not_judged_by() {
         ended(command.current_dir(folder.path()).args(["lint", "plain.yaml", "--against", "cluster.yaml"]));
     assert_eq!(code, 0, "no port depends on the range: {stdout}");
     let (code, stdout, _) = run(&[]);
-    assert!(stdout.contains("Service shop/web has NodePort 8443: name the range with --node-port-range"), "{stdout}");
+    assert!(stdout.contains("Service shop/web has nodePort 8443: name the range with --node-port-range"), "{stdout}");
     assert_eq!(code, 2, "{stdout}");
     assert!(!stdout.contains("refuses to create"), "{stdout}");
     let (code, stdout, _) = run(&["--node-port-range", "8000-32767"]);

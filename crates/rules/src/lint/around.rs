@@ -1,6 +1,7 @@
 //! The parts of a cluster or a snapshot with which lint compares manifests.
 
-use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
+use crate::wording::number_field;
+use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
 /// The inputs that lint needed and could not read. A file without Pods or Nodes is no failure. If one failure leaves
 /// several kinds of objects unread, it is reported once, with these kinds. If the user gave the NodePort `range`, no
@@ -48,18 +49,16 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
 }
 
-/// The proof that the cluster does not use the assumed range: a NodePort or a healthCheckNodePort outside the range.
-pub fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+/// A NodePort or a healthCheckNodePort outside the assumed range. This is no proof: numbers of an earlier range remain.
+pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
-    let numbers = services.iter().flat_map(|service| {
-        let node_ports = service.ports.iter().filter_map(|port| port.node_port);
-        node_ports.chain(service.health_check_node_port).map(move |number| (service, number))
-    });
-    let (service, number) = numbers.into_iter().find(|(_, number)| !range.range.contains(*number))?;
+    let mut numbers = services.iter().flat_map(|service| service.numbers().map(move |number| (service, number)));
+    let (service, (number, port)) = numbers.find(|(_, (number, _))| !range.range.contains(*number))?;
+    let Service { namespace, name, .. } = &**service;
+    let (range, field) = (range.range, number_field(port));
     let detail = format!(
-        "the NodePort range is not {}, as Service {}/{} has NodePort {number}: name the range with --node-port-range",
-        range.range, service.namespace, service.name
+        "the NodePort range may not be {range}, as Service {namespace}/{name} has {field} {number}: name the range with --node-port-range"
     );
     Some(Gap::new(Source::NodePortRange, Why::Ambiguous, detail))
 }
@@ -92,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_health_check_outside_of_the_assumed_range_disproves_the_range() {
+    fn a_health_check_outside_of_the_assumed_range_makes_the_range_doubtful() {
         let world = |number| {
             Snapshot::healthy().service("lb", |it| it.with(|lb| lb.health_check_node_port = Some(number))).cluster
         };
-        assert_eq!(disproof(&NodePortRange::assumed(), &world(30010)), None);
-        let gap = disproof(&NodePortRange::assumed(), &world(20033)).expect("a proof");
-        assert!(gap.detail.contains("Service default/lb has NodePort 20033"), "{gap:?}");
+        assert_eq!(doubt(&NodePortRange::assumed(), &world(30010)), None);
+        let gap = doubt(&NodePortRange::assumed(), &world(20033)).expect("a doubt");
+        assert!(gap.detail.contains("Service default/lb has healthCheckNodePort 20033"), "{gap:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::around::disproof;
+use super::around::doubt;
 use crate::{
     FreePorts,
     findings::{Evidence, PlacedFinding, RuleId},
@@ -118,7 +118,7 @@ impl Linted {
         range: &NodePortRange,
         source: Source,
     ) -> Self {
-        around.cluster.node_port_range = match disproof(range, &around.cluster) {
+        around.cluster.node_port_range = match doubt(range, &around.cluster) {
             Some(gap) => Reading::Gap(gap),
             None => Reading::Seen(range.clone()),
         };

@@ -17,7 +17,7 @@ mod report;
 mod shared;
 
 pub use accepted::{judge_acceptance, without_accepted};
-pub use around::{disproof, range, unread};
+pub use around::{doubt, range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, SUGGESTIONS, Source};
 pub use report::{Found, LintReport, Unjudged, lint};
