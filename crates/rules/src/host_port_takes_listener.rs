@@ -136,9 +136,9 @@ impl Node<'_, '_> {
     fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
         let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
         let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
-        let severity = match holds_host_ports(self.runtime) {
-            Some(true) => Severity::Warning,
-            None => Severity::Info,
+        let (severity, end) = match holds_host_ports(self.runtime) {
+            Some(true) => (Severity::Warning, "gets no network, because the container runtime cannot open the port"),
+            None => (Severity::Info, "gets no network if the container runtime has to open the port"),
             Some(false) => return None,
         };
         if !is_stuck || !is_held(port.protocol) {
@@ -147,7 +147,7 @@ impl Node<'_, '_> {
         let is_in_the_way = |it: &&&Socket| Addresses::of_pod(port).meets(it) != Some(false);
         let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
         let summary = format!(
-            "{} listens on {}, the hostPort of pod {}/{}: the pod gets no network, because the container runtime cannot open the port.",
+            "{} listens on {}, the hostPort of pod {}/{}: the pod {end}.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             pod.namespace,
@@ -240,7 +240,7 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool
     }
     if_requested(round.now.cluster.nodes.get())?;
     let detail =
-        "the process may be the container runtime: it has a socket on each hostPort, and the runtime is not known";
+        "the process may be the container runtime: it has a socket on each hostPort, and it is not known whether the runtime of this node opens them";
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 

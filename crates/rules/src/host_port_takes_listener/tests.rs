@@ -226,12 +226,14 @@ fn whoever_has_a_socket_on_each_host_port_may_be_a_runtime_that_is_not_known() {
 
 #[test]
 fn on_a_node_port_a_process_that_may_be_an_unknown_runtime_is_unknown_and_a_runtime_by_name_is_silent() {
-    let judged = |process: &str| {
+    let judged = |process: &str, runtime: Option<&str>| {
         let world = edge(|pod| pod.ports[0].host_port = Some(30080)).service("web", |it| it.node_port(30080));
-        with_runtime(world.listens_as("0.0.0.0:30080", daemon(process, 9)).with_mode(Mode::Ipvs), None)
+        with_runtime(world.listens_as("0.0.0.0:30080", daemon(process, 9)).with_mode(Mode::Ipvs), runtime)
     };
-    assert_eq!(expect_unknown(&RULE, &judged("anne"), &subject()).source, Source::Nodes);
-    expect_healthy(&RULE, &judged("cri-dockerd"), &subject());
+    assert_eq!(expect_unknown(&RULE, &judged("anne", None), &subject()).source, Source::Nodes);
+    let of_docker = expect_unknown(&RULE, &judged("anne", Some("docker://24.0.9")), &subject());
+    assert!(of_docker.detail.ends_with("it is not known whether the runtime of this node opens them"), "{of_docker:?}");
+    expect_healthy(&RULE, &judged("cri-dockerd", None), &subject());
 }
 
 #[test]
@@ -256,6 +258,7 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     );
     let unknown = expect_problem(&RULE, &with_runtime(listens(121), None), &subject());
     assert_eq!(unknown.severity, Severity::Info);
+    assert!(unknown.summary.ends_with(": the pod gets no network if the container runtime has to open the port."));
     expect_healthy(&RULE, &listens(121), &subject());
     expect_healthy(&RULE, &cri_o(listens(120)), &subject());
     expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
