@@ -106,8 +106,7 @@ impl Node<'_, '_> {
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => {
-                let keeps = if is_node_port { keeps_host_port } else { may_keep_host_port };
-                match keeps(self.round, socket) {
+                match keeps_host_port(self.round, socket, is_node_port) {
                     Ok(true) if is_node_port => return None,
                     Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
                     Err(gap) => Verdict::Unknown(gap),
@@ -210,32 +209,26 @@ impl Node<'_, '_> {
     }
 }
 
-/// Whether a container runtime may have opened this socket to keep a hostPort. No container runtime is in a pod.
+/// Whether a container runtime may have opened this socket to keep a hostPort. No container runtime is in a pod. If the
+/// port is also a NodePort, a process that keeps the port for no pod loses connections. If the runtime is unknown, a
+/// socket on each hostPort then proves nothing: there may be only one hostPort.
 ///
 /// # Errors
-/// If the result depends on the socket's owner, and the owner was not read.
-fn may_keep_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
-    let holds = match holds_host_ports(runtime_of(round.now)) {
+/// If the result depends on the socket's owner, and the owner was not read. On a NodePort also if the process may be
+/// the runtime, and the runtime is unknown.
+pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
+    let of_runtime = holds_host_ports(runtime_of(round.now));
+    let holds = match of_runtime {
         _ if !is_held(socket.protocol) => false,
         Some(holds) => holds,
         None => has_them_all(round, socket)?,
     };
-    match &socket.owner {
-        _ if !holds => Ok(false),
-        Owner::Held(holder) => if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
-        _ => Ok(true),
-    }
-}
-
-/// Like [`may_keep_host_port`], if the port is also a NodePort. Then a process that keeps the port for no pod loses
-/// connections. If the runtime is unknown, a socket on each hostPort proves nothing: there may be only one hostPort.
-///
-/// # Errors
-/// Like [`may_keep_host_port`], and if the process may be the runtime, and the runtime is unknown.
-pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
-    let is_known = holds_host_ports(runtime_of(round.now)).is_some() || has_name_of_runtime(socket);
-    let keeps = may_keep_host_port(round, socket)?;
-    if !keeps || is_known {
+    let keeps = match &socket.owner {
+        _ if !holds => false,
+        Owner::Held(holder) => if_requested(holder.cgroup.get())?.is_none_or(|it| it.pod.is_none()),
+        _ => true,
+    };
+    if !keeps || !is_node_port || of_runtime.is_some() || has_name_of_runtime(socket) {
         return Ok(keeps);
     }
     if_requested(round.now.cluster.nodes.get())?;

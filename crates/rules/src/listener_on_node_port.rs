@@ -170,7 +170,7 @@ impl<'a> Node<'_, 'a> {
                 let number = (socket.protocol, socket.local_port);
                 let is_one = all.at(number).iter().any(|(_, port)| covers(port, socket.local));
                 match (is_one, self.snapshot.cluster.unread_host_port(number)) {
-                    (true, _) => keeps_host_port(self.round, socket),
+                    (true, _) => keeps_host_port(self.round, socket, true),
                     (false, Some(gap)) => Err(gap.clone()),
                     (false, None) => Ok(false),
                 }
