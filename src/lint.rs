@@ -170,16 +170,13 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let not_named = match &against {
-            Some(what) if namespace.is_none() => namespace_of(what, &options),
-            _ => None,
+        let (mut around, not_named) = match &against {
+            None => (alone(), None),
+            Some(what) => around(what, options)?,
         };
+        let not_named = not_named.filter(|_| namespace.is_none());
         let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, charts, skipped } =
             read_manifests(&paths, namespace.as_deref().or(not_named.as_deref()));
-        let mut around = match against {
-            None => alone(),
-            Some(what) => around(&what, options)?,
-        };
         // The line `compared with` reports the Services that a file lacks.
         let lacking = around.cluster.lacks_services();
         around.cluster.rejected.retain(|gap| Some(gap) != lacking.as_ref());
@@ -240,36 +237,29 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
+/// Also the namespace that kubectl and Helm use for objects without one, if manifests are compared with a cluster.
+fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Option<String>)> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());
         if source == ClusterSource::None {
             bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
         }
-        let mut facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
+        let read = cluster::read_with_namespace(&source, None, "").context("starting the runtime")?;
+        let (mut facts, namespace) = read;
         if let Reading::Gap(gap) = &mut facts.pods
             && gap.why == Why::NotRequested
         {
             UNREAD_PODS.clone_into(&mut gap.detail);
         }
-        return Ok(Snapshot { cluster: facts, ..alone() });
+        let namespace = namespace.filter(|it| names::is_label(it)).unwrap_or_else(|| "default".to_owned());
+        return Ok((Snapshot { cluster: facts, ..alone() }, Some(namespace)));
     }
     let input = Input::from(what.to_owned());
     if is_snapshot(&input).with_context(|| format!("--against {input}"))? {
-        return snapshot_files::read(what);
+        return Ok((snapshot_files::read(what)?, None));
     }
     let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
-    Ok(Snapshot { cluster: facts, ..alone() })
-}
-
-/// The namespace that kubectl and Helm use for objects without one, or `default` if a kubeconfig cannot be read twice.
-/// `None` if manifests are not compared with a cluster.
-fn namespace_of(what: &Path, options: &SourceOptions) -> Option<String> {
-    if what.as_os_str() != CLUSTER {
-        return None;
-    }
-    let ClusterSource::Api(access) = ClusterSource::discover(options.clone(), &environment()) else { return None };
-    Some(access.default_namespace().filter(|it| names::is_label(it)).unwrap_or_else(|| "default".to_owned()))
+    Ok((Snapshot { cluster: facts, ..alone() }, None))
 }
 
 /// Whether a file is a snapshot: one JSON object with the schema of snapshots. The file is read again later.

@@ -82,6 +82,15 @@ fn an_object_without_a_namespace_is_in_the_namespace_of_the_context() {
     let (_, stdout, _) = Plugin::new().run(&fake, &["lint", path, "--against", "cluster"]);
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("objects without a namespace are in default"), "the context has none: {stdout}");
+    let plugin = Plugin::new();
+    let piped = ["lint", path, "--against", "cluster", "--kubeconfig", "/dev/stdin", "--output", "json"];
+    let mut command = plugin.command("kubectl-portreeve", &fake, &piped);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let kubeconfig = fs::read(context).expect("a kubeconfig");
+    child.stdin.take().expect("a pipe").write_all(&kubeconfig).expect("the program reads");
+    let output = child.wait_with_output().expect("the program ends");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["namespace"], "shop", "a pipe is read once");
 }
 
 #[test]

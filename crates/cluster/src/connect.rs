@@ -54,19 +54,6 @@ impl Access {
         }
     }
 
-    /// The namespace for objects that have none, as in kubectl: of the context, or of the pod. A file is read only if a
-    /// file can be read twice.
-    pub fn default_namespace(&self) -> Option<String> {
-        let Credentials::Kubeconfig { paths, context } = &self.credentials else { return self.own_namespace() };
-        if !paths.iter().all(|path| path.is_file()) {
-            return None;
-        }
-        let mut merged = merged(paths).ok()?;
-        merged.current_context = context.clone().or(merged.current_context);
-        let namespace = current_context(&merged)?.namespace.clone();
-        namespace.filter(|namespace| !namespace.is_empty())
-    }
-
     /// The default of `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 }

@@ -85,7 +85,7 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
         // This future has 80 KiB. Without the heap, each future that contains it would be as large.
-        ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
+        ClusterSource::Api(access) => Box::pin(read_once::read(access, node, hostname)).await.0,
     }
 }
 
@@ -95,15 +95,28 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
 /// # Errors
 /// If the operating system has no resources left to wait for an API server.
 pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
+    Ok(read_with_namespace(source, node, hostname)?.0)
+}
+
+/// Like [`read_now`], with the namespace for objects that have none, as in kubectl: of the context, or of the pod.
+/// `None` if the source is no API server, or if the credentials could not be read.
+///
+/// # Errors
+/// Like [`read_now`].
+pub fn read_with_namespace(
+    source: &ClusterSource,
+    node: Option<&str>,
+    hostname: &str,
+) -> io::Result<(ClusterFacts, Option<String>)> {
     Ok(match source {
-        ClusterSource::None => nothing(node),
-        ClusterSource::Files(inputs) => of_files(inputs, Accepted::Anything, node, hostname),
+        ClusterSource::None => (nothing(node), None),
+        ClusterSource::Files(inputs) => (of_files(inputs, Accepted::Anything, node, hostname), None),
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let facts = runtime.block_on(of_api(access, node, hostname));
+            let read = runtime.block_on(read_once::read(access, node, hostname));
             // The end of the program does not wait for a file that hangs.
             runtime.shutdown_background();
-            facts
+            read
         }
     })
 }
@@ -120,11 +133,6 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     let lacking = facts.lacks_services();
     facts.rejected.extend(lacking);
     facts
-}
-
-async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterFacts {
-    let (origin, node, facts) = read_once::read(access, node, hostname).await;
-    facts.finish(origin, true, node)
 }
 
 fn nothing(node: Option<&str>) -> ClusterFacts {

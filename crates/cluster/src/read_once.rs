@@ -12,41 +12,47 @@ use super::{
     settings_places::{self, SettingsRead},
     waiting_pods,
 };
-use portreeve_facts::{Gap, Source, Why};
+use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
-/// Returns the server's address, this node's name and the facts. `configured` is this node's name, if a user set it.
-pub(super) async fn read(
-    access: &Access,
-    configured: Option<&str>,
-    hostname: &str,
-) -> (String, Option<String>, FactsBuilder) {
-    let mut facts = FactsBuilder::default();
-    let (client, address) = match connect(access).await {
-        Ok(connected) => connected,
-        Err(error) => {
-            facts.mark_all_missing(&EVERYTHING, &error);
-            return ("the API server".to_owned(), configured.map(str::to_owned), facts);
+/// Returns the facts, and the namespace of the credentials, if they could be read. `configured` is this node's name, if
+/// a user set it.
+pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &str) -> (ClusterFacts, Option<String>) {
+    match connect(access).await {
+        Ok((client, address)) => {
+            let namespace = client.default_namespace().to_owned();
+            let server = Server::new(client, address, access.request_timeout);
+            let (node, facts) = of_server(&server, configured, hostname).await;
+            (facts.finish(server.address().to_owned(), true, node), Some(namespace))
         }
-    };
-    let server = Server::new(client, address, access.request_timeout);
+        Err(error) => {
+            let mut facts = FactsBuilder::default();
+            facts.mark_all_missing(&EVERYTHING, &error);
+            (facts.finish("the API server".to_owned(), true, configured.map(str::to_owned)), None)
+        }
+    }
+}
+
+/// Returns this node's name and the facts.
+async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) -> (Option<String>, FactsBuilder) {
+    let mut facts = FactsBuilder::default();
     // Nodes are read first. They contain this node's name, which selects its Pods, and they show whether the server
     // answers.
-    match nodes::read(&server, configured).await {
+    match nodes::read(server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
             facts.mark_all_missing(&EVERYTHING, &error);
-            return (server.address().to_owned(), configured.map(str::to_owned), facts);
+            return (configured.map(str::to_owned), facts);
         }
         Err(error) => facts.mark_all_missing(&[Source::Nodes], &error),
     }
     let node = facts.node_name(configured, hostname);
     let endpoint_slices = Collection::of::<EndpointSlice>();
     let (services, slices, pods, waiting, settings) = tokio::join!(
-        services(&server),
+        services(server),
         server.list::<EndpointSlice>(&endpoint_slices, ""),
-        own_pods(&server, node.as_deref(), hostname),
-        waiting_pods::read(&server),
-        settings_places::read(&server, node.as_deref()),
+        own_pods(server, node.as_deref(), hostname),
+        waiting_pods::read(server),
+        settings_places::read(server, node.as_deref()),
     );
     let SettingsRead { facts: settings, failed, .. } = settings;
     let lists = [(Source::Services, services), (Source::EndpointSlices, slices), (Source::WaitingPods, waiting)];
@@ -61,7 +67,7 @@ pub(super) async fn read(
     for (source, error) in failed.iter().filter(|(_, error)| error.why() != Why::NotPermitted) {
         facts.reject(error.gap(*source));
     }
-    (server.address().to_owned(), node, facts)
+    (node, facts)
 }
 
 /// Servers before 1.22 do not have all field selectors, and answer 400.

@@ -21,7 +21,9 @@ use super::connect::{Access, Impersonation, log_in};
 /// also reads them again if a request failed, was dropped or got the status 401. So the next request uses a new token
 /// or certificate authority. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
-    Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
+    let who = Arc::new((access, Impersonation::default()));
+    // This default namespace has no effect, because all paths of writes contain a namespace.
+    Client::new(Reconnecting { who, kept: Arc::default(), doubts: true }, "default")
 }
 
 /// Passes requests to a kube client. Replaces this client when its credentials expire, and with `doubts` also after a
@@ -72,12 +74,9 @@ impl Reconnecting {
     /// refuse a request for other reasons.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
-        Self { who, kept: Arc::new(Mutex::new(Some(KeptClient::new(client)))), doubts: false }.client()
-    }
-
-    fn client(self) -> Client {
-        // This default namespace has no effect, because all paths contain a namespace.
-        Client::new(self, "default")
+        let namespace = client.default_namespace().to_owned();
+        let kept = Arc::new(Mutex::new(Some(KeptClient::new(client))));
+        Client::new(Self { who, kept, doubts: false }, namespace)
     }
 
     async fn kept(&self) -> Result<KeptClient, BoxError> {
