@@ -15,9 +15,9 @@ use portreeve_facts::Workload;
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
-/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd. The name of
-/// one program is also part of other names, such as `my-etcd-ui`. Kubernetes reserves namespaces `kube-*`. There, names
-/// such as `etcd-n1` are of daemons too.
+/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd. The name
+/// of one program is also part of other names, such as `my-etcd-ui`. Kubernetes reserves namespaces `kube-*`. There,
+/// names such as `etcd-n1` are of daemons too.
 fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &UsualPort) -> bool {
     let is_its = |end: &str| matches!(end, "" | "-system");
     let is_whole = |start: &str| start.is_empty() || start.ends_with('-');
