@@ -355,7 +355,8 @@ fn of_two_services_with_one_node_port_owner_and_findings_name_the_same_one_or_no
 #[test]
 fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
     let mut wanted_at_all = 0;
-    for (name, mut snapshot) in small() {
+    let unnamed = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080)).unnamed();
+    for (name, mut snapshot) in small().into_iter().chain([("unnamed".to_owned(), unnamed)]) {
         // The kernel may choose most ports, and no port is reserved yet.
         snapshot = snapshot.ephemeral("1024 65535", "");
         let guard = NodeGuard { run: GuardRun::Runs, ports: PortSet::default() };

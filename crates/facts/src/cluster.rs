@@ -151,6 +151,11 @@ impl ClusterFacts {
         pods.filter(move |pod: &&Pod| is_unknown && pod.node.is_some() && !pod.finished)
     }
 
+    /// The ports of this node that [`Self::unplaced_pods`] may need, each with its Pod.
+    pub fn unplaced_ports(&self) -> impl Iterator<Item = (u16, &Pod)> {
+        self.unplaced_pods().flat_map(|pod| pod.needed_ports().map(move |(number, _)| (number, pod)))
+    }
+
     /// The reason why this node's name is unknown, among [`Self::rejected`].
     pub fn unknown_node(&self) -> Option<&Gap> {
         let is_of_node = |gap: &&Gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous);

@@ -104,6 +104,10 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
+        all.extend(round.now.cluster.unplaced_ports().map(|(number, pod)| {
+            let class = if pod.host_network { Class::HostNetworkPod } else { Class::HostPort };
+            (number, class, format!("{}/{}", pod.namespace, pod.name))
+        }));
         for ((_, number), needs) in round.needs().known().ports() {
             let needs = needs.iter().filter(|need| need.is_to_reserve(number));
             all.extend(needs.filter_map(|need| of_need(number, *need)));
@@ -238,6 +242,23 @@ mod tests {
             |pod| pod.host_network = false,
         ] {
             assert!(!wanted(&world(change)).ports.contains_key(&7000));
+        }
+    }
+
+    #[test]
+    fn the_ports_of_pods_that_may_be_on_a_node_without_a_name_are_wanted() {
+        let elsewhere = world(|pod| pod.node = Some("n2".to_owned())).pod("web", |pod| {
+            pod.node = Some("n2".to_owned());
+            pod.host_port(80, 8081);
+        });
+        assert!(!wanted(&elsewhere).ports.contains_key(&7000));
+        let all = lines(&elsewhere.unnamed());
+        for line in [
+            "7000 port of hostNetwork pod default/storage",
+            "7001 port of hostNetwork pod default/storage",
+            "8081 hostPort of pod default/web",
+        ] {
+            assert!(all.contains(&line.to_owned()), "{line} in {all:#?}");
         }
     }
 

@@ -94,7 +94,7 @@ impl NodeReservation {
         // The guard reserves hostPorts too: some container runtimes bind the port when the pod starts.
         let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
         let host_ports = host_ports.collect::<PortSet>().intersection(&choosable);
-        let used = allocated.union(&host_ports).union(&needed.ports());
+        let used = allocated.union(&host_ports).union(&needed.to_reserve());
         let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
         let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
@@ -356,6 +356,16 @@ mod tests {
         let guard = NodeGuard { run: runs, ports: PortSet::default() };
         let unread = |guard| NodeReservation::of(&malformed, guard).expect("all was read").unread.map(|it| it.source);
         assert_eq!((unread(Some(guard)), unread(None)), (Some(Source::Services), None), "it may have a NodePort");
+    }
+
+    #[test]
+    fn the_port_of_a_pod_that_may_be_on_a_node_without_a_name_is_reserved() {
+        let world = Snapshot::healthy().ephemeral("1024 65535", "").pod("edge", |pod| {
+            pod.node = Some("n2".to_owned());
+            pod.host_port(80, 7000);
+        });
+        let has = |world: &Snapshot| NodeReservation::of(world, None).expect("all was read").exposed.contains(7000);
+        assert!(!has(&world) && has(&world.clone().unnamed()));
     }
 
     #[test]

@@ -131,10 +131,7 @@ impl FreePorts {
         }
         // A server may need a port before it listens.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
-        let perhaps_here = snapshot.cluster.unplaced_pods().filter(|pod| pod.host_network);
-        let perhaps_needed =
-            perhaps_here.flat_map(|pod| pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use));
-        self.take(perhaps_needed.map(|port| port.port));
+        self.take(snapshot.cluster.unplaced_ports().map(|(port, _)| port));
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));

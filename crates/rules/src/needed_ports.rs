@@ -13,7 +13,7 @@ pub(super) struct NeededPorts {
     declared: BTreeMap<(u16, Protocol), String>,
     /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
-    /// Ports that pods declare or probe. These pods may be on this node, whose name is unknown.
+    /// Ports of pods that may be on this node, whose name is unknown.
     perhaps: PortSet,
     unread: Option<Gap>,
 }
@@ -48,8 +48,7 @@ impl NeededPorts {
             }
         }
         needed.daemons = daemons.into_iter().collect();
-        let perhaps_here = round.now.cluster.unplaced_pods().filter(|pod| pod.host_network);
-        let perhaps = perhaps_here.flat_map(|pod| pod.ports.iter().chain(&pod.probed)).map(|port| port.port);
+        let perhaps = round.now.cluster.unplaced_ports().map(|(port, _)| port);
         needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
         let unread_pod = || round.now.cluster.unread_pod().cloned();
