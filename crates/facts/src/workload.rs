@@ -49,6 +49,11 @@ impl Workload {
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
+
+    /// Like [`Self::node_ports`], with the ports that probes name.
+    pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
+        self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
+    }
 }
 
 /// `kind` of a workload.

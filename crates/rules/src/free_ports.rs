@@ -134,7 +134,7 @@ impl FreePorts {
         self.take(snapshot.cluster.unplaced_ports().map(|(port, _)| port));
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
-        self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
+        self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.needed_ports()).map(|(number, _)| number));
     }
 
     /// Adds the ports that a NodePort can have, and a server cannot have: reserved ports, and local ports of outgoing
@@ -438,11 +438,11 @@ mod tests {
             tolerates: Vec::new(),
             replicas: None,
             keeps_old_pods: false,
-            probed: Vec::new(),
+            probed: vec![port(30002, None)],
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));
-        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+        assert_eq!(first(&FreePorts::of(&world), 1), [30003]);
     }
 
     #[test]

@@ -16,10 +16,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["worklo
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let wanted = to_come(snapshot).flat_map(|it| {
-        let probed = it.probed.iter().map(|port| (port.port, port));
-        it.node_ports().chain(probed).map(move |port| (it, port))
-    });
+    let wanted = to_come(snapshot).flat_map(|it| it.needed_ports().map(move |port| (it, port)));
     let mut wanted = wanted.peekable();
     if wanted.peek().is_none() {
         return Ok(Vec::new());
