@@ -1,5 +1,7 @@
 //! A user chose a NodePort in the band from which the API server chooses.
 
+use std::cell::LazyCell;
+
 use super::{
     Limits, Round, Rule,
     free_ports::Alternatives,
@@ -28,7 +30,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if !in_band.is_empty() && in_band.iter().all(|(_, port, _)| port.fixed.is_none()) {
         return Err(no_managed_fields());
     }
-    let alternatives = Alternatives::of(round);
+    let alternatives = LazyCell::new(|| Alternatives::of(round));
     Ok(in_band
         .into_iter()
         .filter_map(|(service, port, number)| {

@@ -11,8 +11,13 @@ use portreeve_facts::{
     Clients, Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
 };
 
-/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999.
-const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
+/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999. The usual
+/// ephemeral ports are left out: they may have more connections than a scan lists, and a new node chooses them.
+const OF_HOSTS: [PortRange; 3] = [
+    PortRange { first: 10_000, last: PortRange::DEFAULT_EPHEMERAL.first - 1 },
+    PortRange { first: PortRange::DEFAULT_EPHEMERAL.last + 1, last: u16::MAX },
+    PortRange { first: 1024, last: 9_999 },
+];
 
 /// The ports that are free on all scanned nodes, for a Service in the NodePort range, or for a server on the nodes.
 #[derive(Clone, Debug, Default)]
@@ -112,9 +117,6 @@ impl FreePorts {
             }
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        if self.of_hosts {
-            self.take_of_hosts(round);
-        }
         // Pods of other nodes count too, because a Service has its number on every node.
         let pods = snapshot.cluster.pods.get().map(|all| all.iter().map(|pod| &pod.ports).collect::<Vec<_>>());
         let waiting = if_requested(snapshot.cluster.waiting_pods.get());
@@ -135,6 +137,10 @@ impl FreePorts {
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.needed_ports()).map(|(number, _)| number));
+        // The last step, because only ports without another user must have been searched.
+        if self.of_hosts {
+            self.take_of_hosts(round);
+        }
     }
 
     /// Adds the ports that a NodePort can have, and a server cannot have: reserved ports, and local ports of outgoing
@@ -158,7 +164,7 @@ impl FreePorts {
 
     /// The reason why a connection or a bound socket may have one of the ports that look free.
     fn unsearched(&self, round: &Round<'_>, clients: &Clients) -> Option<Gap> {
-        let free: PortSet = self.as_read().collect();
+        let free: PortSet = self.free().collect();
         let are_in = |searched: &PortSet| free.minus(searched).is_empty();
         let unsearched = || "the scan did not search all ports; `portreeve owner PORT` on the node does".to_owned();
         let detail = match are_in(&clients.searched) {
@@ -172,11 +178,9 @@ impl FreePorts {
         Some(Gap::new(Source::Clients, Why::NotRequested, detail))
     }
 
-    /// The ports on which a scan of this node must search for connections. The usual ephemeral ports are left out,
-    /// because they may have more connections than a scan lists.
+    /// The ports on which a scan of this node must search for connections.
     pub fn to_search(&self) -> PortSet {
-        let of_hosts = OF_HOSTS.into_iter().filter(|_| self.of_hosts);
-        of_hosts.collect::<PortSet>().minus(&PortRange::DEFAULT_EPHEMERAL.into())
+        OF_HOSTS.into_iter().filter(|_| self.of_hosts).collect()
     }
 
     /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, there are none,
@@ -198,13 +202,18 @@ impl FreePorts {
     /// The ports that are free according to the input that was read. The command that prints the ports also reports the
     /// unread input.
     pub fn as_read(&self) -> impl Iterator<Item = u16> + '_ {
+        // In a Service, the number 0 means that the API server chooses a number.
+        self.free().flat_map(PortRange::iter).filter(|port| *port > 0)
+    }
+
+    /// The ports of [`Self::as_read`] as ranges, because there may be thousands of ports. May include 0.
+    pub(super) fn free(&self) -> impl Iterator<Item = PortRange> {
         let ranges = match self.of_hosts {
             true => OF_HOSTS.to_vec(),
             false => self.range.into_iter().collect(),
         };
         let known = ranges.into_iter().filter(|_| self.is_known());
-        // In a Service, the number 0 means that the API server chooses a number.
-        known.flat_map(PortRange::iter).filter(|port| *port > 0 && !self.taken.contains(*port))
+        known.flat_map(|range| Vec::<PortRange>::from(PortSet::from(range).minus(&self.taken)))
     }
 
     /// Whether the ports are for servers on the nodes.
@@ -592,6 +601,13 @@ mod tests {
         let searched = FreePorts::of_hosts().to_search();
         assert!(searched.contains(10_000) && searched.contains(61_000) && !searched.contains(32_768), "{searched:?}");
         assert_eq!((said(&searched, &searched), FreePorts::default().to_search()), (vec![], PortSet::default()));
+        let mut narrow = Snapshot::healthy().ephemeral("40000 60999", "");
+        let clients = seen(&mut narrow.kernel.clients);
+        (clients.searched, clients.bound_searched) = (searched.clone(), searched.clone());
+        let free = of_hosts(&[&narrow]);
+        assert_eq!((free.unread.len(), free.as_read().any(|it| it == 32_768)), (0, false), "nobody searches 32768");
+        let without_etcd = searched.minus(&[2379].into_iter().collect());
+        assert_eq!(said(&without_etcd, &without_etcd), [""; 0], "no server is offered the port that it needs");
         let rules: PortSet = PortRange::DEFAULT_NODE_PORTS.into();
         let [connection] = &said(&rules, &rules)[..] else { panic!("one line") };
         assert!(connection.starts_with("a connection may have the port: the scan did not search"), "{connection}");

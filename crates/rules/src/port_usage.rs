@@ -148,8 +148,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         used.taken = used.taken.take().or(whose.map(|it| format!("{it} needs it")));
     }
     let free = FreePorts::of_round(&round);
-    let may_be_free: PortSet = free.as_read().chain(ephemeral.ports().iter()).collect();
-    for number in range.range.iter().filter(|it| free.is_known() && *it > 0 && !may_be_free.contains(*it)) {
+    let may_be_free = free.free().collect::<PortSet>().union(&ephemeral.ports());
+    for number in within.minus(&may_be_free).iter().filter(|it| free.is_known() && *it > 0) {
         used.entry(number).or_insert_with(|| PortUse { taken: Some(OF_CLUSTER.to_owned()), ..PortUse::default() });
     }
 
