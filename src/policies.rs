@@ -88,7 +88,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let Args { scope, chosen } = args;
     let choices = chosen.choices();
     let mut known = PolicyParameters::default();
-    let NodeResults { results, partial, scope, .. } = scope.judge(&Wanted::default(), console, |snapshot| {
+    let NodeResults { results, partial, oldest, scope, .. } = scope.judge(&Wanted::default(), console, |snapshot| {
         known.absorb(snapshot);
         Ok(())
     })?;
@@ -126,9 +126,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             "the nodes have {count} addresses, too many for a policy: the policies list no addresses. Name the networks of the nodes with --keep-free"
         ));
     }
-    if let Some(partial) = &partial {
-        console.print_note(partial);
-    }
+    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     // The range may be assumed. A wrong warning about a free number does no harm, but a wrong refusal does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;

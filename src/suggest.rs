@@ -24,14 +24,14 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let Args { count, scope } = args;
     let mut free_ports = count.none();
     let wanted = Wanted { skipped: skipped_for_users(), searched: free_ports.to_search(), ..Wanted::default() };
-    let NodeResults { results, nodes, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
+    let NodeResults { results, nodes, partial, oldest, scope } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;
     let judged = results.iter().filter(|it| it.result.is_ok()).count();
     let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
     free_ports.unread.extend(silent);
-    partial.iter().for_each(|partial| console.print_note(partial));
+    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     count.print(&free_ports, (&nodes, judged), &scope, console)
 }
 

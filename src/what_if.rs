@@ -65,16 +65,14 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
     let (mut what_if, mut refused) = (WhatIf::default(), Vec::new());
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
-    let NodeResults { results, nodes, partial, scope, .. } =
+    let NodeResults { results, nodes, partial, oldest, scope } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
     if results.iter().all(|it| it.result.is_err())
         && let Some(words) = refused.pop()
     {
         return Err(UsageError(words).into());
     }
-    if let Some(partial) = partial {
-        console.print_note(&partial);
-    }
+    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     if results.is_empty() {
         anyhow::bail!("nothing is known; scope: {scope}");
     }

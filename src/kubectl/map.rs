@@ -22,7 +22,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let (node, result) = judge_one_snapshot(&args.agent_flags, args.node.as_slice(), port_usage)?;
+    let (node, result) = judge_one_snapshot(&args.agent_flags, args.node.as_slice(), console, port_usage)?;
     match result {
         Err(gap) => bail!("the NodePort range of {} cannot be drawn: {}", first_nodes(&[node.node], 1), gap.detail),
         Ok(port_usage) => args.output.draw(&node, &port_usage, console),

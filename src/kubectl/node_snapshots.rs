@@ -51,6 +51,7 @@ impl Scope for AgentScope {
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
+    console: &Console,
     judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<(NodeScan, Result<T, Gap>)> {
     let only_one = |listed: &[Agent]| {
@@ -62,8 +63,9 @@ pub(super) fn judge_one_snapshot<T>(
             _ => Ok(()),
         }
     };
-    let NodeResults { mut results, mut nodes, .. } =
+    let NodeResults { mut results, mut nodes, oldest, .. } =
         judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
+    oldest.iter().for_each(|note| console.print_note(note));
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }

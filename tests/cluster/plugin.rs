@@ -515,6 +515,7 @@ fn a_suggested_port_is_free_on_every_node() {
     let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
     assert!(stderr.contains("scope: the 3 agents listed in namespace portreeve"), "{stderr}");
+    assert!(stderr.contains("the oldest scan is "), "{stderr}");
     assert!(stderr.contains("not known of odd: the agent's answer is not a snapshot"), "{stderr}");
     let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "a port for the nodes themselves");
@@ -530,8 +531,8 @@ fn a_snapshot_and_a_map_are_of_the_named_node() {
     let (code, _, stderr) = plugin.run(&fake, &["snapshot", "odd"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("the answer of pod portreeve-odd is not a snapshot"), "{stderr}");
-    let (code, map, _) = plugin.run(&fake, &["map", "--node", "n1"]);
-    assert_eq!(code, 0);
+    let (code, map, stderr) = plugin.run(&fake, &["map", "--node", "n1"]);
+    assert!(code == 0 && stderr.contains("the oldest scan is ") && stderr.contains(" s old (n1)"), "{stderr}");
     assert!(map.contains("30000  process kubelet listens"), "{map}");
     let (code, _, stderr) = plugin.run(&fake, &["map"]);
     assert_eq!(code, 2);

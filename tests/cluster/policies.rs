@@ -73,7 +73,7 @@ fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
     let fake = cluster(&["n1", "unready"], |node, _, _| Reply::Json(snapshot(node, 29999)));
     let plugin = Plugin::new();
     let (code, _, notes) = plugin.run(&fake, &["policies"]);
-    assert!(code == 2 && notes.contains("not known of unready: "), "{notes}");
+    assert!(code == 2 && notes.contains("not known of unready: ") && notes.contains("the oldest scan is "), "{notes}");
     let nobody = cluster(&[], |_, _, _| Reply::Hangup);
     let (code, text, notes) = plugin.run(&nobody, &["policies"]);
     assert!(

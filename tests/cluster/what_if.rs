@@ -19,7 +19,7 @@ fn losses_in_another_mode_are_reported_once_for_all_nodes() {
     let lost = "Service default/web, port 30080/tcp, stays, on 2 of 2 nodes: n1, n2\n  \
                 Answers   from its loopback to 127.0.0.1: pod now, then refused\n";
     assert!(text.contains(lost), "{text}");
-    assert!(notes.contains("odd could not be judged"), "{notes}");
+    assert!(notes.contains("odd could not be judged") && notes.contains("the oldest scan is "), "{notes}");
 
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
     assert!(code == 0 && text.contains("\nnothing would change\n"), "{text}");
