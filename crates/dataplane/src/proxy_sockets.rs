@@ -344,5 +344,14 @@ pub fn group(socket: &Socket) -> Group<'_> {
     }
 }
 
+/// Whether the sockets of a socket's [`group`] belong to one program. If not, they may belong to several programs.
+pub(super) fn is_of_one_program(socket: &Socket) -> bool {
+    match group(socket) {
+        Group::Cgroup(_) => cgroup(socket).is_some_and(has_one_program),
+        Group::Process(..) => true,
+        Group::Unknown => false,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use super::proxy_sockets::group;
+use super::proxy_sockets::{group, is_of_one_program};
 use portreeve_facts::{Protocol, Socket, State};
 
 /// One socket for each server, with the number of its sockets. Sockets with equal owner, address, port and device are
@@ -13,6 +13,15 @@ pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
         groups.entry((socket.local, socket.device, socket.v6only, group(socket))).or_default().push(socket);
     }
     groups.into_values().map(|group| (group[0], group.len())).collect()
+}
+
+/// `, 2 workers`, or the number of sockets that several programs may have. Empty for one socket.
+pub(super) fn workers_in_words(socket: &Socket, count: usize) -> String {
+    match count {
+        1 => String::new(),
+        _ if is_of_one_program(socket) => format!(", {count} workers"),
+        _ => format!(", {count} sockets, perhaps of several programs"),
+    }
 }
 
 /// `0.0.0.0:30080/tcp`.
@@ -65,6 +74,21 @@ mod tests {
         };
         assert_eq!(on(&[("nginx", 7), ("nginx", 7), ("nginx", 7)]), [3]);
         assert_eq!(on(&[("nginx", 7), ("haproxy", 8), ("nginx", 7)]), [1, 2]);
+    }
+
+    #[test]
+    fn sockets_whose_program_was_not_read_are_not_called_workers() {
+        let words = |owner: Owner| {
+            let world = Snapshot::healthy().listens_as("0.0.0.0:8080", owner);
+            workers_in_words(world.kernel.listeners.seen().expect("listeners").last().expect("a listener"), 2)
+        };
+        assert_eq!(words(daemon("nginx", 7)), ", 2 workers");
+        let mut of_session = held("/user.slice/user-0.slice/session-3.scope", None, "nginx", 7);
+        let Owner::Held(holder) = &mut of_session else { panic!("a holder") };
+        holder.process = gap(Source::Processes, Why::NotPermitted);
+        for owner in [of_session, Owner::NotRead] {
+            assert_eq!(words(owner), ", 2 sockets, perhaps of several programs");
+        }
     }
 
     #[test]

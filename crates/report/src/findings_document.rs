@@ -371,6 +371,9 @@ impl Problem {
     }
 }
 
+/// More ports and objects than a node has. An agent can report any number.
+const MOST_CLAIMS: usize = 1_000_000;
+
 impl Unknown {
     pub(super) fn of(gap: &Gap) -> Self {
         Self {
@@ -412,6 +415,7 @@ impl Unknown {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),
             variants: self.variants.iter().map(|variant| clean(variant, text::NAME)).collect(),
             subject: self.subject.as_ref().map(tidy_subject),
+            claims: self.claims.min(MOST_CLAIMS),
             detail: tidy(&self.detail),
             ..self
         }

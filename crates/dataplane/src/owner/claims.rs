@@ -13,7 +13,7 @@ use super::{
         round::Round,
         served::service_port,
         service_lb::sent_on,
-        sockets::{place, socket_in_words, workers},
+        sockets::{place, socket_in_words, workers, workers_in_words},
     },
     ownership::Claimant,
 };
@@ -97,7 +97,7 @@ impl Claim<'_> {
             },
             Self::Listener(socket, count) => {
                 let claim = if proxy.owns(socket) == Own::Yes { ClaimKind::Proxy } else { ClaimKind::Listener };
-                let workers = if *count > 1 { format!(", {count} workers") } else { String::new() };
+                let workers = workers_in_words(socket, *count);
                 let name = format!("{} on {}", owner_name(snapshot, &socket.owner), place(socket));
                 let checked = health_check_of(snapshot, socket).filter(|_| claim == ClaimKind::Proxy);
                 let checked = checked.map(|it| format!("health check of Service {}/{}; ", it.namespace, it.name));

@@ -6,7 +6,7 @@ use super::{
         claim::ClaimKind,
         owners::process_in_words,
         round::Round,
-        sockets::{place, socket_in_words, workers},
+        sockets::{place, socket_in_words, workers, workers_in_words},
     },
     Beside, BesideKind, Claimant, Ownership,
     beside::connection,
@@ -33,11 +33,10 @@ pub fn owner_in_pod(
     let on_port: Vec<&Socket> = sockets.iter().filter(|it| (it.protocol, it.local_port) == (protocol, port)).collect();
     let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| is_listener(it));
     let claimant = |(socket, count): (&Socket, usize)| {
-        let workers = if count > 1 { format!(", {count} workers") } else { String::new() };
         Claimant {
             claim: ClaimKind::Listener,
             name: format!("{} on {}", process_in_words(&socket.owner), place(socket)),
-            detail: format!("{}{workers}", socket_in_words(socket)),
+            detail: format!("{}{}", socket_in_words(socket), workers_in_words(socket, count)),
         }
     };
     let claimants: Vec<Claimant> = workers(&listeners).into_iter().map(claimant).collect();

@@ -326,6 +326,22 @@ fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_t
     }
 }
 
+#[test]
+fn an_impossible_number_of_one_agent_is_not_the_first_line_of_all() {
+    let document = json!({
+        "schema": "portreeve.findings/v1", "findings": [],
+        "unknown": [{
+            "rule": "listener-on-node-port", "variants": ["loses"], "claims": u64::MAX,
+            "source": "proxy-mode", "why": "timed-out", "detail": "x",
+        }],
+        "nodes": [{"node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "ageSeconds": u64::MAX, "oldAfterSeconds": u64::MAX}],
+    });
+    let table = text(|out| write_fleet_table(&fleet(vec![answering("n1", &document)]), &style(), out));
+    let first = table.lines().next().unwrap_or_default();
+    assert!(first.contains("oldest scan more than 7200 s ago (n1)"), "{first}");
+    assert!(first.contains("1000000 ports or objects were not judged") && !first.contains("18446744"), "{first}");
+}
+
 fn stopped(answers: Vec<AgentAnswer>, left_out: &[&str], why: Stopped) -> Fleet {
     let mut gathering = Gathering::new("portreeve", Wanted { document: true, ..Wanted::default() });
     answers.into_iter().for_each(|answer| gathering.take(answer, now()));
