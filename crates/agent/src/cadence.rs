@@ -14,13 +14,13 @@
 
 use std::time::{Duration, Instant};
 
+use portreeve_report::OLDEST_CONNECTIONS as LONGEST;
+
 const QUIET: Duration = Duration::from_millis(250);
 /// If the cluster changes again and again, a scan waits for this time at most.
 const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// If the interval is longer, the interval is used.
 const LONGEST_TICK: Duration = Duration::from_secs(120);
-/// The longest time until connections are read again, even if the reading costs very much.
-const LONGEST: Duration = Duration::from_secs(1200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {

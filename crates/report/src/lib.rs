@@ -62,7 +62,7 @@ pub use reservation::{
 };
 pub use rule_pages::{rule_page_markdown, rule_page_text, rules_table};
 pub use sarif::write_sarif;
-pub use scan_age::{LONGEST_INTERVAL, ScanAge};
+pub use scan_age::{LONGEST_INTERVAL, OLDEST_CONNECTIONS, ScanAge};
 pub use setting::{KEYS, Setting};
 pub use table::{
     nothing_judged, write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table,

@@ -1,7 +1,7 @@
 //! The rules as text: as a list, as a page for the terminal, and as a page in Markdown.
 
 use super::{
-    Style,
+    OLDEST_CONNECTIONS, Style,
     terminal::{Ink, wrap},
 };
 use portreeve_rules::{
@@ -83,7 +83,16 @@ pub fn rule_page_markdown(id: &Id) -> String {
 }
 
 pub(super) fn documentation(id: &Id) -> String {
-    format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
+    format!("{}\n## Severity\n{}\nEvent reason: {}.\n{}", id.page, variants(id), id.name.reason(), age(id))
+}
+
+/// Empty for a rule that reads all its facts in each scan.
+fn age(id: &Id) -> String {
+    let mut rules = RULES.iter().filter(|rule| rule.name() == id.name);
+    match rules.any(|rule| rule.needs.iter().chain(rule.uses).any(|source| source.walks_connections())) {
+        true => format!("\nConnections may be {} minutes older than the scan.\n", OLDEST_CONNECTIONS.as_secs() / 60),
+        false => String::new(),
+    }
 }
 
 pub(super) enum Part {
@@ -125,4 +134,17 @@ pub(super) fn parts(markdown: &str) -> Vec<Part> {
         }
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_a_rule_about_connections_says_how_old_they_may_be() {
+        let line = "\nConnections may be 20 minutes older than the scan.\n";
+        let dated = IDS.iter().filter(|id| documentation(id).ends_with(line)).map(|id| id.name.0);
+        let wanted = "connection-on-port health-check-unserved ephemeral-ports-near-exhaustion masquerade-source-ports";
+        assert_eq!(dated.collect::<Vec<_>>().join(" "), wanted);
+    }
 }

@@ -10,6 +10,8 @@ use portreeve_facts::{Gap, Source, Why};
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// The longest interval that an agent accepts. A snapshot does not have the interval of its agent.
 pub const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
+/// An agent reads connections again after this time at the latest, even if the reading costs very much.
+pub const OLDEST_CONNECTIONS: Duration = Duration::from_secs(1200);
 
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

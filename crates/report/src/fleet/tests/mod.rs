@@ -334,7 +334,9 @@ fn an_impossible_number_of_one_agent_is_not_the_first_line_of_all() {
             "rule": "listener-on-node-port", "variants": ["loses"], "claims": u64::MAX,
             "source": "proxy-mode", "why": "timed-out", "detail": "x",
         }],
-        "nodes": [{"node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "ageSeconds": u64::MAX, "oldAfterSeconds": u64::MAX}],
+        "nodes": [{
+            "node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "ageSeconds": u64::MAX, "oldAfterSeconds": u64::MAX,
+        }],
     });
     let table = text(|out| write_fleet_table(&fleet(vec![answering("n1", &document)]), &style(), out));
     let first = table.lines().next().unwrap_or_default();
