@@ -17,7 +17,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested, lists_bound,
+    ServiceKind, Snapshot, Socket, Source, Unread, WaitingPod, Why, if_requested, lists_bound,
 };
 
 /// A need for one port and protocol, with its reason.
@@ -204,8 +204,8 @@ impl<'a> Needs<'a> {
         Self { known: ByPort::of(all), unread }
     }
 
-    /// The known needs, even if some inputs were not read.
-    pub fn known(&self) -> &ByPort<Need<'a>> {
+    /// The known needs, even if some inputs were not read. The argument states why the caller needs no more.
+    pub fn known(&self, _: Unread) -> &ByPort<Need<'a>> {
         &self.known
     }
 
@@ -232,7 +232,7 @@ impl Round<'_> {
         let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
         let is_assumed = protocol == Protocol::Tcp
             && self.listeners().is_ok_and(|all| all.at(at).is_empty())
-            && self.needs().known().at(at).iter().any(is_absent);
+            && self.needs().known(Unread::Adds).at(at).iter().any(is_absent);
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
 
@@ -404,7 +404,7 @@ mod tests {
         let of_port = |((_, port), needs): (Port, &[Need<'_>])| {
             needs.iter().map(|need| format!("{port} {}", kind(need))).collect::<Vec<_>>()
         };
-        round.needs().known().ports().flat_map(of_port).collect()
+        round.needs().known(Unread::Adds).ports().flat_map(of_port).collect()
     }
 
     #[test]
@@ -517,7 +517,7 @@ mod tests {
             let mut world = world(|_| ());
             change(&mut world);
             let round = Round::of(&world, None, 60);
-            assert!(!round.needs().known().is_empty());
+            assert!(!round.needs().known(Unread::Adds).is_empty());
             sources.into_iter().filter(|source| round.needs().with(&[*source]).is_err()).collect::<Vec<_>>()
         };
         assert_eq!(lacks(|_| ()), []);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use portreeve_dataplane::{Need, Role, Round, usual_ports};
-use portreeve_facts::{Gap, Pod, PortSet, Source};
+use portreeve_facts::{Gap, Pod, PortSet, Source, Unread};
 
 /// The kinds of reasons, the most important kind first. If not all ports fit, the guard reserves ports of the first
 /// kinds.
@@ -108,7 +108,7 @@ impl Wanted {
             let class = if pod.host_network { Class::HostNetworkPod } else { Class::HostPort };
             (number, class, format!("{}/{}", pod.namespace, pod.name))
         }));
-        for ((_, number), needs) in round.needs().known().ports() {
+        for ((_, number), needs) in round.needs().known(Unread::Reported("Wanted::unread")).ports() {
             let needs = needs.iter().filter(|need| need.is_to_reserve(number));
             all.extend(needs.filter_map(|need| of_need(number, *need)));
         }

@@ -132,7 +132,7 @@ impl FreePorts {
             self.lacks(node, gap.clone());
         }
         // A server may need a port before it listens.
-        self.take(round.needs().known().ports().map(|((_, port), _)| port));
+        self.take(round.needs().known(Unread::Reported("FreePorts::unread")).ports().map(|((_, port), _)| port));
         self.take(snapshot.cluster.unplaced_ports().map(|(port, _)| port));
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));

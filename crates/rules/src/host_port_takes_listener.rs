@@ -122,7 +122,7 @@ impl Node<'_, '_> {
 
     /// Whether the socket may be a client's, or is the proxy's own. Other variants report a hostPort that a Service has.
     fn excuse(&self, number: Port, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
-        let mut needs = self.round.needs().known().at(number).iter();
+        let mut needs = self.round.needs().known(Unread::Reported("the gap of Services")).at(number).iter();
         let is_of_proxy = is_node_port || needs.any(|need| matches!(need, Need::HealthCheck(_)));
         match self.ephemeral.may_be_client(socket) {
             Ok(false) if is_of_proxy => self.round.proxy().is_own(socket),

@@ -22,7 +22,9 @@ use portreeve_dataplane::{
     Addresses, Holding, Need, Part, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
     refuses_bind_of, serves, service_port,
 };
-use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why};
+use portreeve_facts::{
+    ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Unread, Why,
+};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["listener", "refused"], &[Source::Listeners, Source::Pods], check)
@@ -38,7 +40,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     pods_before(snapshot)?;
     let ephemeral = EphemeralPorts::of(snapshot);
     let mut judgements = Vec::new();
-    for (at, needs) in round.needs().known().ports() {
+    for (at, needs) in round.needs().known(Unread::Reported("the gap of Pods")).ports() {
         for need in needs {
             let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Reported(_, port)) = need else { continue };
             let Some(pod) = need.unready_pod() else { continue };
@@ -220,8 +222,8 @@ impl Blocked<'_, '_> {
 
     /// `own_port_taken` reports this port.
     fn is_of_the_agent(&self) -> bool {
-        let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
-        needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
+        let needs = self.round.needs().known(Unread::Reported("own_port_taken"));
+        needs.at((self.port.protocol, self.port.port)).iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
     fn meets(&self, socket: &Socket) -> bool {

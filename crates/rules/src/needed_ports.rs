@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Round, node_ports::counted};
 use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
+use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Unread, Why};
 
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
@@ -22,7 +22,8 @@ impl NeededPorts {
     /// The ports that servers need, among `choosable`: the ports that the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
-        let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
+        let known = round.needs().known(Unread::Reported("NeededPorts::unread"));
+        let all = known.ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
         // Without a known proxy, the node may have no kube-proxy (kube-router, Antrea, OVN-Kubernetes). The guard
         // starts before kube-proxy answers, so the guard reserves kube-proxy's ports even on a node without a known
         // proxy.

@@ -142,7 +142,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     }
 
     unread.extend(if_requested(snapshot.cluster.waiting_pods.get()).err());
-    for ((_, number), needs) in round.needs().known().ports().filter(|((_, number), _)| range.range.contains(*number)) {
+    let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
+    for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
         let used = used.entry(number).or_default();
         let whose = needs.iter().map(|need| need.whose(snapshot)).min().filter(|_| used.allocated.is_none());
         used.taken = used.taken.take().or(whose.map(|it| format!("{it} needs it")));

@@ -9,7 +9,7 @@ use super::{
     },
     beside::{Beside, BesideKind, MOST, more},
 };
-use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Why};
+use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Unread, Why};
 
 /// Unread inputs that may contain more needs. The answer names Pods and Services itself.
 const MAY_NEED: [Source; 3] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort];
@@ -35,7 +35,7 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
             (Err(gap), _) | (_, Err(gap)) => Some(possible(format!("perhaps {name}"), &gap.detail)),
         }
     };
-    let known = round.needs().known().at(port).iter().filter(|it| !answers(it));
+    let known = round.needs().known(Unread::Reported("Beside")).at(port).iter().filter(|it| !answers(it));
     let interfaces = round.addressed().into_iter().map(|addressed| addressed.interfaces);
     let tunnels = interfaces.flat_map(Interfaces::tunnels_down).filter(|(number, _)| (Protocol::Udp, *number) == port);
     let mut all: Vec<Beside> = known.filter_map(in_words).chain(tunnels.map(|(_, link)| tunnel(link))).collect();
