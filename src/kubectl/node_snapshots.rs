@@ -44,7 +44,7 @@ impl Scope for AgentScope {
     }
 }
 
-/// Requests a snapshot from the agent of this node, or from the only agent if no node is named.
+/// Requests a snapshot from the agent of this node, or from the only agent if no node is named. Prints its age.
 ///
 /// # Errors
 /// When there is no agent, or when no node is named and there are several agents. Then no agent is queried.
