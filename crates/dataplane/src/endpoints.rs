@@ -214,7 +214,7 @@ impl<'a> Endpoints<'a> {
             let here = usable(all.iter().copied().filter(is_here), draining);
             match is_local && !(mode == Mode::Ipvs && here.is_empty()) {
                 true => here,
-                false => self.used(service, all, draining),
+                false => usable(all.iter().copied(), draining),
             }
         };
         let of = |draining| self.has((service, port), (&[family], number), &is_home, |all| sent(all, draining));

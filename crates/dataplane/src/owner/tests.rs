@@ -553,6 +553,18 @@ fn a_listener_that_is_an_endpoint_and_not_ready_gets_no_connection_of_its_servic
 }
 
 #[test]
+fn an_endpoint_of_this_node_that_ends_gets_only_connections_to_which_the_local_policy_applies() {
+    let world = Snapshot::healthy().service("web", |it| {
+        let it = leads_home(it.node_port(30080).local(), |it| (it.ready, it.terminating) = (false, true));
+        it.each_slice(|slice| slice.endpoints[1].node = Some("n2".to_owned()))
+    });
+    let world = world.listens("0.0.0.0:30080");
+    let taken = (Ok(Outcome::Pod), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]), taken);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+}
+
+#[test]
 fn without_this_nodes_name_who_answers_at_a_local_service_and_which_pods_are_here_is_not_known() {
     let local = Snapshot::healthy().service("web", |it| it.node_port(30080).local()).unnamed();
     let (outcome, ..) = ask(&local, Vantage::Remote, PRIMARY[0]);
