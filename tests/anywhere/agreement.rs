@@ -8,7 +8,10 @@ use std::{
 };
 
 use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
-use portreeve_facts::{Mode, PortSet, Protocol, Service, Snapshot, Vantage, healthy::World};
+use portreeve_facts::{
+    Family, Mode, PortSet, Protocol, Service, Snapshot, Vantage,
+    healthy::{PRIMARY, World, daemon, ip},
+};
 use portreeve_guard::Wanted;
 use portreeve_rules::{
     FleetReservation, FreePorts, GuardRun, Limits, NodeGuard, NodeReservation,
@@ -149,7 +152,7 @@ pub(crate) enum Excuse {
     Proxys,
     /// A UDP socket in the ephemeral range is usually a client, not a server.
     Client,
-    /// A pod has the port as hostPort: another rule reports the pod.
+    /// A pod has the port as hostPort, and another rule reports the pod, or cannot judge it.
     HostPort,
     /// The rule reports *unknown* about this port or object.
     NotJudged,
@@ -178,7 +181,12 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
+fn excuse(
+    snapshot: &Snapshot,
+    board: &Board,
+    (owned, found): (&Ownership, &[String]),
+    loser: usize,
+) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.losers.contains(&loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
     let claimant = &owned.claimants[loser];
@@ -189,10 +197,13 @@ fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -
     if owned.protocol == Protocol::Udp && range.is_none_or(|range| range.contains(owned.port)) {
         return Some(Excuse::Client);
     }
-    if owned.claimants.iter().any(|it| it.claim == ClaimKind::HostPort) {
+    let is_about = |subject: &Subject| owned.claimants.iter().any(|it| it.name.contains(&subject.to_string()));
+    let mut doubted = board.unknown.iter().filter(|it| it.rows.rule == ids::HOST_PORT_CONFLICT.name);
+    let is_reported = found.iter().any(|it| it.starts_with("host-port-conflict/"))
+        || doubted.any(|it| it.subject.as_ref().is_none_or(is_about));
+    if is_reported && owned.claimants.iter().any(|it| it.claim == ClaimKind::HostPort) {
         return Some(Excuse::HostPort);
     }
-    let is_about = |subject: &Subject| owned.claimants.iter().any(|it| it.name.contains(&subject.to_string()));
     let is_of_listeners = |rows: &Rows| OF_LISTENERS.iter().any(|its| have(rows, its));
     let unknown = board.unknown.iter().filter(|it| is_of_listeners(&it.rows));
     if unknown.into_iter().any(|it| it.subject.as_ref().is_none_or(is_about)) {
@@ -204,19 +215,29 @@ fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -
     if by(ClaimKind::ExternalIp) && !lost().any(|it| is_of_a_node(snapshot, it.to)) {
         return Some(Excuse::ForTheService);
     }
-    is_endpoint(snapshot, owned, &claimant.name).then_some(Excuse::Endpoint)
+    is_unready_endpoint(snapshot, owned, &claimant.name).then_some(Excuse::Endpoint)
 }
 
-/// Whether the listener with this name is an endpoint of a Service that claims the port.
-fn is_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
+/// Whether the listener with this name is an endpoint of a Service that claims the port, and is not ready.
+fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
     let round = Limits::default().round(snapshot, None);
     let port = (owned.protocol, owned.port);
     let (Ok(addressed), Ok(listeners)) = (round.addressed(), round.listeners()) else { return false };
     let node_ports = round.node_ports().into_iter().flat_map(|all| all.at(port)).copied();
     let mut services = node_ports.chain(round.external_at(port).map(|(address, port)| (address.service, port)));
+    let is_here = |ip: &IpAddr| addressed.interfaces.addresses.iter().any(|it| it.ip == *ip);
+    let has_unready = |service: &Service, family: Family| {
+        let slices = snapshot.cluster.endpoint_slices.seen().into_iter().flatten();
+        let its = slices.filter(|it| (&it.namespace, &it.service) == (&service.namespace, &service.name));
+        let its = its.filter(|it| it.family == family && it.ports.iter().any(|it| it.port == Some(owned.port)));
+        its.flat_map(|it| &it.endpoints).any(|it| !it.ready && it.addresses.iter().any(is_here))
+    };
     services.any(|service| {
         let mut its = listeners.at(port).iter().filter(|socket| name.ends_with(&place(socket)));
-        its.any(|socket| round.is_endpoint(addressed, service, socket) == Ok(true))
+        its.any(|socket| {
+            let is_one = |family| round.is_endpoint(addressed, service, family, socket) == Ok(true);
+            Family::BOTH.into_iter().any(|family| has_unready(service.0, family) && is_one(family))
+        })
     })
 }
 
@@ -261,7 +282,7 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
             wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));
         }
         for loser in losers {
-            let excuse = if reported { None } else { excuse(snapshot, board, &owned, loser) };
+            let excuse = if reported { None } else { excuse(snapshot, board, (&owned, &found), loser) };
             *asked.entry(excuse).or_default() += 1;
             if !reported && excuse.is_none() {
                 let from = owned.answers.iter().filter(|it| it.losers.contains(&loser));
@@ -308,6 +329,35 @@ fn owner_and_findings_are_one_judgement() {
         ["connection-on-port/answers-taken", "host-network-port-taken/listener", "tunnel-port-conflict/devices"];
     let lacking: Vec<_> = wanted.into_iter().chain(OF_NEEDS).filter(|it| !of_users.contains(*it)).collect();
     assert!(lacking.is_empty(), "no node has {lacking:?}: {of_users:?}");
+}
+
+#[test]
+fn of_a_listener_that_is_an_endpoint_in_one_place_only_owner_and_findings_say_the_same() {
+    let home = |it: World, address: &str, node: Option<&str>| {
+        it.each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            if slice.family == Family::of(ip(address)) {
+                slice.endpoints[0].addresses = vec![ip(address)];
+                slice.endpoints[0].node = node.map(str::to_owned);
+            }
+        })
+    };
+    let external = |it: World| it.external_ip(PRIMARY[0]).local().with(|service| service.ports[0].port = 30080);
+    let of = |change: &dyn Fn(World) -> World| Snapshot::healthy().service("web", change);
+    let unnamed = of(&|it| home(external(it), PRIMARY[0], None)).listens("0.0.0.0:30080");
+    let closer = of(&|it| home(external(it), PRIMARY[0], Some("n1"))).listens("192.0.2.1:30080");
+    let closer = closer.listens_as("0.0.0.0:30080", daemon("other", 7));
+    let of_ipv6 = of(&|it| home(it.node_port(30080), PRIMARY[1], Some("n1"))).listens("[::]:30080");
+    let worlds = [(unnamed, Some(OF_LISTENERS[2])), (closer, None), (of_ipv6, Some(OF_LISTENERS[0]))];
+    for (world, reported) in worlds {
+        let judged = board(&world);
+        let found = judged.findings.iter().map(|it| name(&it.key)).find(|it| OF_LISTENERS.contains(&&**it));
+        assert_eq!(found.as_deref(), reported);
+        for mode in Mode::KUBE_PROXY {
+            let world = world.with_mode(mode);
+            assert_eq!(disagreements(&world, &board(&world)).0, [""; 0], "{mode}");
+        }
+    }
 }
 
 #[test]

@@ -530,7 +530,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 }
 
 impl Round<'_> {
-    /// Whether the process that has this listening socket is an endpoint of a Service, ready or not.
+    /// Whether the process that has this listening socket is an endpoint of a Service in this family, ready or not.
     ///
     /// # Errors
     /// When endpoints were not read, and one of them may be the process.
@@ -538,10 +538,11 @@ impl Round<'_> {
         &self,
         addressed: &Addressed<'_>,
         (service, port): (&Service, &ServicePort),
+        family: Family,
         socket: &Socket,
     ) -> Result<bool, Gap> {
         let may_get = |ip: &IpAddr| self.may_get(addressed, socket, (Vantage::Node, *ip));
-        self.endpoints().has_home((service, port), socket.local_port, may_get)
+        self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
     }
 
     /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address: the socket

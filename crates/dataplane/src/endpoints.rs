@@ -158,15 +158,15 @@ impl<'a> Endpoints<'a> {
         self.has((service, port), (&Family::BOTH, number), is_one, <[_]>::to_vec)
     }
 
-    /// Like [`Self::includes`], for any address that `is_home` accepts. With externalTrafficPolicy Local, only an
-    /// endpoint that may be local counts.
+    /// Like [`Self::includes`], for one family, and for any address that `is_home` accepts. With externalTrafficPolicy
+    /// Local, only an endpoint that may be local counts.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port.
     pub(super) fn has_home(
         &self,
         (service, port): (&Service, &ServicePort),
-        number: u16,
+        (family, number): (Family, u16),
         is_home: impl Fn(&IpAddr) -> bool,
     ) -> Result<bool, Gap> {
         let may_be_here = |it: &(&Endpoint, u16)| match &it.0.node {
@@ -174,7 +174,7 @@ impl<'a> Endpoints<'a> {
             None => self.cilium != Some(false),
             Some(_) => self.unknown_node.is_some() || self.is_here(it),
         };
-        self.has((service, port), (&Family::BOTH, number), is_home, |all| {
+        self.has((service, port), (&[family], number), is_home, |all| {
             all.iter().copied().filter(may_be_here).collect()
         })
     }

@@ -201,10 +201,15 @@ impl Here<'_, '_> {
         };
         let on_port = listeners.at((port.protocol, port.port)).iter();
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
+        // The kernel prefers a socket on this address.
+        let is_closer = |it: &&Socket| it.local == claim.ip && it.device == 0;
+        if on_port.iter().any(is_closer) {
+            on_port.retain(is_closer);
+        }
         on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
-            let places = self.places(socket, claim.ip);
-            let is_endpoint = self.round.endpoints().includes(claim.service, port, &places, socket.local_port);
+            let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
+            let is_endpoint = self.round.addressed().and_then(is_endpoint);
             if is_endpoint == Ok(true)
                 // An old kube-proxy itself opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
@@ -229,14 +234,6 @@ impl Here<'_, '_> {
     /// Whether a controller added the address to this node for the Service, and no Node owns the address.
     fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         owners.is_empty() && claim.field == Field::LoadBalancer
-    }
-
-    /// The addresses at which a listener of a hostNetwork pod may be an endpoint of the Service.
-    fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
-        match (&self.links, socket.local.is_unspecified()) {
-            (Ok(links), true) => links.keys().copied().collect(),
-            _ => vec![ip],
-        }
     }
 
     /// Evidence for ipvs mode: all other nodes treat the whole address as local.

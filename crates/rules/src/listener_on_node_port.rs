@@ -71,13 +71,15 @@ impl<'a> Node<'_, 'a> {
         socket: &'a Socket,
         workers: usize,
     ) -> Option<Judgement> {
-        let endpoint = self.round.is_endpoint(self.addressed, (service, port), socket);
-        let is_endpoint = endpoint == Ok(true);
+        let endpoint = Family::BOTH.map(|it| self.round.is_endpoint(self.addressed, (service, port), it, socket));
+        let is_endpoint = endpoint.each_ref().map(|it| *it == Ok(true));
+        let may_be_endpoint = endpoint.each_ref().map(|it| *it != Ok(false));
+        let unknown = endpoint.into_iter().find_map(Result::err);
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
         let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
-        let (lost, stratum) = match (endpoint, lost(is_endpoint)) {
+        let (lost, stratum) = match (unknown, lost(is_endpoint)) {
             // If the listener may be an endpoint, only the loss of an endpoint is certain.
-            (Err(on), (Judged::Certain(..), stratum)) => match lost(true) {
+            (Some(on), (Judged::Certain(..), stratum)) => match lost(may_be_endpoint) {
                 certain @ (Judged::Certain(..), _) => certain,
                 _ => (Judged::Depends { on, ever: None }, stratum),
             },
@@ -89,6 +91,7 @@ impl<'a> Node<'_, 'a> {
             }
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Never => {
+                let is_endpoint = is_endpoint.contains(&true);
                 let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;
                 if_served(self.round, service, Part::NodePorts, Verdict::Problem(latent))
             }
@@ -115,13 +118,13 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is itself an
-    /// endpoint of the Service, it loses only the connections that are refused on loopback. Another Service may have
-    /// the NodePort too, and may get all connections.
+    /// The vantage points whose connections to the NodePort do not reach the listener. In a family in which the
+    /// listener is itself an endpoint of the Service, it loses only the connections that are refused on loopback.
+    /// Another Service may have the NodePort too, and may get all connections.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
-        (socket, is_endpoint): (&'a Socket, bool),
+        (socket, is_endpoint): (&'a Socket, [bool; 2]),
         excuse: &Result<bool, Gap>,
     ) -> (Judged<Lost>, Stratum) {
         let number = (port.protocol, socket.local_port);
@@ -135,6 +138,7 @@ impl<'a> Node<'_, 'a> {
         let contest = Contest::of(self.round, self.addressed, number, claims);
         self.addressed.over(is_everywhere(socket), |assumption, case| {
             contest.lost((assumption, case), excuse, |to, outcome| {
+                let is_endpoint = is_endpoint[Family::of(to.ip).index()];
                 !is_endpoint || to.ip.is_loopback() && outcome == Some(Outcome::Refused)
             })
         })

@@ -189,6 +189,23 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
 }
 
 #[test]
+fn with_a_local_policy_an_endpoint_without_a_node_loses_connections_and_a_closer_socket_is_the_endpoint() {
+    let endpoint = |node: Option<&str>| {
+        Snapshot::healthy().service("trap", |it| {
+            it.external_ip(PRIMARY[0]).local().each_slice(|slice| {
+                slice.ports[0].port = Some(6666);
+                slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+                slice.endpoints[0].node = node.map(str::to_owned);
+            })
+        })
+    };
+    assert_eq!(severity(&endpoint(None).listens("0.0.0.0:6666")), Severity::Critical);
+    let closer = endpoint(Some("n1")).listens("192.0.2.1:6666");
+    assert_eq!(severity(&closer), Severity::Info);
+    assert_eq!(severity(&closer.listens_as("0.0.0.0:6666", daemon("other", 7))), Severity::Info);
+}
+
+#[test]
 fn a_load_balancers_address_counts_in_ipvs_mode_and_where_a_process_listens() {
     let world = Snapshot::healthy().service("trap", |it| it.with(|service| service.load_balancer_ips = vec![ip(PEER)]));
     assert_eq!(severity(&world.with_mode(Mode::Ipvs)), Severity::Critical);

@@ -136,6 +136,23 @@ fn a_listener_beside_the_endpoint_and_an_endpoint_that_is_not_local_lose() {
 }
 
 #[test]
+fn an_endpoint_of_one_family_loses_the_connections_of_the_other_family() {
+    let web = |it: World| {
+        it.node_port(30080).each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            if slice.family == Family::V6 {
+                slice.endpoints[0].addresses = vec![ip(PRIMARY[1])];
+            }
+        })
+    };
+    let world = Snapshot::healthy().service("web", web).listens("[::]:30080");
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let found = format!("{:?}", evidence.values);
+    assert_eq!(evidence.severity, Severity::Critical);
+    assert!(found.contains(PRIMARY[0]) && !found.contains(PRIMARY[1]), "{found}");
+}
+
+#[test]
 fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
     let edge = |address: &str, node: &str, finished| {
         web(30080).listens_as("192.0.2.1:30080", daemon("crio", 5)).pod("edge", |pod| {
