@@ -95,7 +95,8 @@ fn arrive_on(device: &Link, links: &[&Link], interfaces: &Interfaces) -> Option<
     let have_clients: Vec<Option<bool>> = links.iter().map(has_clients).collect();
     let is_only_way = is_default(device) && !interfaces.links.iter().any(|it| it != device && is_default(it));
     match (have_clients.contains(&Some(true)), have_clients.contains(&None)) {
-        (true, _) => Some(false),
+        // Clients behind this device reach each address of the node through this device.
+        (true, _) => has_clients(&device).map(|_| false),
         (false, true) => None,
         (false, false) => is_only_way.then_some(true),
     }
@@ -166,7 +167,9 @@ mod tests {
         for kind in ["bridge", "veth", "openvswitch"] {
             let world = of_kind(Snapshot::healthy().address("cni0", "10.244.0.1"), "cni0", Some(kind));
             assert_eq!(on(&world, "cni0", "10.244.0.1"), [REMOTE, NODE, pods], "{kind}");
-            assert_eq!(on(&world, "cni0", PRIMARY[0]), [pods], "{kind}");
+            let machines = (kind != "veth").then_some(NOT_KNOWN);
+            let expected: Vec<_> = machines.into_iter().chain([pods]).collect();
+            assert_eq!(on(&world, "cni0", PRIMARY[0]), expected, "{kind}: a virtual machine is a client");
         }
         let uplink = of_kind(Snapshot::healthy(), "eth0", Some("veth"));
         assert_eq!(on(&uplink, "eth0", PRIMARY[0]), [REMOTE, NODE], "the node is a container");
