@@ -163,7 +163,7 @@ impl ClusterFacts {
     }
 
     /// The reason why it is unknown which Pods and endpoints are on this node. The hostname is only a guess of the
-    /// node's name, and no Node, Pod or endpoint that was read has the name. `None` if no Pod, and no endpoint of a
+    /// node's name, and no Node, and no Pod with an address, has the name. `None` if no Pod, and no endpoint of a
     /// Service with a policy Local, has the name of a node.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
@@ -172,15 +172,16 @@ impl ClusterFacts {
         let unread = Unread::Reported("the gap in its place");
         let mut services = self.services.known_part(unread).iter();
         let has_policy = services.any(|it| it.external_local || it.internal_local);
-        let pods = self.pods.known_part(unread).iter().filter_map(|it| it.node.as_deref());
-        let slices = self.endpoint_slices.known_part(unread).iter();
-        let endpoints = slices.flat_map(|it| &it.endpoints).filter_map(|it| it.node.as_deref());
-        let is_placed = pods.clone().next().is_some() || has_policy && endpoints.clone().next().is_some();
-        let nodes = self.nodes.known_part(unread).iter().map(|it| &*it.name);
-        let is_known = || nodes.chain(pods).chain(endpoints).any(|name| name == hostname);
+        let pods = self.pods.known_part(unread);
+        let mut endpoints = self.endpoint_slices.known_part(unread).iter().flat_map(|it| &it.endpoints);
+        let is_placed = pods.iter().any(|it| it.node.is_some()) || has_policy && endpoints.any(|it| it.node.is_some());
+        let is_node = || self.nodes.known_part(unread).iter().any(|it| it.name == hostname);
+        // Each tenant can write the name of a node into a Pod. Only a kubelet writes a Pod's address.
+        let is_of_pod = || pods.iter().any(|it| it.node.as_deref() == Some(hostname) && !it.ips.is_empty());
+        let is_known = || is_node() || is_of_pod();
         (is_placed && !is_known()).then(|| {
             let detail = format!(
-                "no Node, Pod or endpoint that was read has the name {hostname}; set the name of this node with --node"
+                "no Node, and no Pod with an address, has the name {hostname}; set the name of this node with --node"
             );
             Gap::new(Source::Nodes, Why::Ambiguous, detail)
         })

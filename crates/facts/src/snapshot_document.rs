@@ -146,10 +146,13 @@ mod tests {
         assert_eq!(unknown(web(World::local)), (true, false));
         assert_eq!(unknown(web(World::local_inside)), (true, false));
         let here = |slice: &mut EndpointSlice| slice.endpoints[0].node = Some("vm".to_owned());
-        assert_eq!(
-            unknown(on_vm(Snapshot::healthy().service("web", |it| it.local().each_slice(here)))),
-            (false, false)
-        );
+        let local = Snapshot::healthy().service("web", |it| it.local().each_slice(here));
+        assert_eq!(unknown(on_vm(local)), (true, false), "a tenant can write the name");
+        let bound = Snapshot::healthy().pod("edge", |pod| {
+            pod.node = Some("vm".to_owned());
+            pod.ips.clear();
+        });
+        assert_eq!(unknown(on_vm(bound)), (true, true), "no kubelet has the pod");
     }
 
     #[test]
