@@ -73,46 +73,38 @@ pub const MOST_SERVICES: usize = 8;
 /// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
 const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The outcome of the connection.
     pub outcome: Outcome,
     /// The claim that decides the outcome; `None` if no claim gets the connection.
     pub by: Option<usize>,
-    /// The sockets from which the kernel would choose without any earlier claim.
-    pub listeners: Vec<usize>,
-}
-
-impl Answer {
-    pub(super) fn losers(&self) -> &[usize] {
-        if self.outcome == Outcome::Listener { &[] } else { &self.listeners }
-    }
 }
 
 /// The reason why the answer is unknown although every input has a value: the order of two claims is undefined, or the
 /// case was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Undecided {
-    pub gap: Gap,
-    /// The listeners that lose the connection in every possible order of the claims.
-    pub losers: Vec<usize>,
+struct Undecided {
+    gap: Gap,
+    /// Whether the listeners lose the connection in every possible order of the claims.
+    loses: bool,
 }
 
 impl From<Gap> for Undecided {
     fn from(gap: Gap) -> Self {
-        Self { gap, losers: Vec::new() }
+        Self { gap, loses: false }
     }
 }
 
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
-    let (one, other) = (losers(one), losers(other));
-    Undecided { gap: unclear(why), losers: one.iter().filter(|it| other.contains(it)).copied().collect() }
+    Undecided { gap: unclear(why), loses: loses(one) && loses(other) }
 }
 
-fn losers(of: &Result<Answer, Undecided>) -> &[usize] {
-    match of {
-        Ok(answer) => answer.losers(),
-        Err(undecided) => &undecided.losers,
+/// Whether the listeners of the place lose the connection.
+fn loses(answer: &Result<Answer, Undecided>) -> bool {
+    match answer {
+        Ok(answer) => answer.outcome != Outcome::Listener,
+        Err(undecided) => undecided.loses,
     }
 }
 
@@ -191,14 +183,20 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.places.iter().copied()
     }
 
+    /// The answer, and the listeners that lose the connection, even if the answer is unknown.
     pub(super) fn who(
         &self,
         assumption: &Assumption,
         case: &mut Case,
-        (from, to): (Vantage, LocalAddress),
-    ) -> Result<Answer, Undecided> {
-        let listeners = self.listeners(case, from, to);
-        self.who_beside(&listeners, assumption, case, (from, to))
+        place: (Vantage, LocalAddress),
+    ) -> (Result<Answer, Gap>, Vec<usize>) {
+        let mut listeners = Vec::new();
+        self.listeners(case, place, &mut listeners);
+        let answer = self.who_beside(&listeners, assumption, case, place);
+        if !loses(&answer) {
+            listeners.clear();
+        }
+        (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
     /// The addresses at which this contest's listener loses connections to the first claim in this case; `None` without
@@ -217,16 +215,16 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         if *excuse == Ok(true) {
             return Ok(None);
         }
-        let (mut lost, mut unknown) = (BTreeMap::new(), None);
+        let (mut lost, mut unknown, mut listeners) = (BTreeMap::new(), None, Vec::new());
         for (from, to) in self.places() {
-            let listeners = self.listeners(case, from, to);
+            self.listeners(case, (from, to), &mut listeners);
             if listeners.is_empty() {
                 continue;
             }
             match self.who_beside(&listeners, assumption, case, (from, to)) {
-                Ok(it) if it.losers().is_empty() || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
+                Ok(it) if it.outcome == Outcome::Listener || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([Some(it.outcome)]))),
-                Err(undecided) if !undecided.losers.is_empty() && counts(to, None) => {
+                Err(undecided) if undecided.loses && counts(to, None) => {
                     drop(lost.insert((from, to), BTreeSet::from([None])));
                 }
                 Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
@@ -387,18 +385,24 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The sockets from which the kernel would choose without any earlier claim. There are several if several owners
-    /// share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
-    fn listeners(&self, case: &mut Case, from: Vantage, to: LocalAddress) -> Vec<usize> {
-        let mut found: Vec<(usize, &Socket)> = Vec::new();
+    /// Finds the sockets from which the kernel would choose without any earlier claim. There are several if several
+    /// owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
+    fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress), found: &mut Vec<usize>) {
+        found.clear();
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::Listener(socket, _) = contender.claim else { continue };
-            let is_behind = found.iter().any(|(_, it)| rank(it) != rank(socket) || group(it) == group(socket));
-            if !is_behind && takes(case, socket, (from, to), self.addressed.interfaces) {
-                found.push((index, socket));
+            let is_behind = self.sockets(found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
+            if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
+                found.push(index);
             }
         }
-        found.into_iter().map(|(index, _)| index).collect()
+    }
+
+    fn sockets(&self, listeners: &[usize]) -> impl Iterator<Item = &Socket> {
+        listeners.iter().filter_map(move |index| match self.contenders[*index].claim {
+            Claim::Listener(socket, _) => Some(socket),
+            _ => None,
+        })
     }
 
     fn serves(
@@ -435,11 +439,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         listeners: &[usize],
     ) -> bool {
         let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
-        let is_lost = || {
-            listeners.iter().any(
-                |index| matches!(self.contenders[*index].claim, Claim::Listener(socket, _) if on_every_device(socket)),
-            )
-        };
+        let is_lost = || self.sockets(listeners).any(on_every_device);
         assumption.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
     }
 
@@ -452,7 +452,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         listeners: &[usize],
     ) -> Result<Answer, Undecided> {
         let listener = listeners.first().copied();
-        let answer = |outcome, by| Ok(Answer { outcome, by, listeners: listeners.to_vec() });
+        let answer = |outcome, by| Ok(Answer { outcome, by });
         let at_home = |by| match listeners.len() {
             0 | 1 => answer(Outcome::Listener, by),
             _ => Err(Undecided::from(Gap::new(Source::Listeners, Why::Ambiguous, SHARED))),

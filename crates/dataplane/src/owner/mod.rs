@@ -17,9 +17,8 @@ pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     cases::{Judged, Loss, Stratum},
-    contest::{Contest, Undecided},
+    contest::{Answer, Contest},
     local_address::LocalAddress,
-    outcome::Outcome,
     round::{Addressed, Round},
 };
 use portreeve_facts::{Gap, Protocol, Source, Vantage};
@@ -59,7 +58,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 #[derive(Clone, PartialEq)]
 struct CaseResult {
     /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.
-    answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
+    answer: Result<Option<Answer>, Gap>,
     /// The listeners that lose the connection in every case, even if the outcomes differ.
     losers: Vec<usize>,
 }
@@ -78,13 +77,10 @@ impl Loss for CaseResult {
 
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| {
-        Ok(Some(match contest.who(assumption, case, (from, to)) {
-            Ok(answer) => {
-                CaseResult { losers: answer.losers().to_vec(), answer: Ok(Some((answer.outcome, answer.by))) }
-            }
-            Err(Undecided { gap, losers }) if losers.is_empty() => return Err(gap),
-            Err(Undecided { gap, losers }) => CaseResult { answer: Err(gap), losers },
-        }))
+        match contest.who(assumption, case, (from, to)) {
+            (Err(gap), losers) if losers.is_empty() => Err(gap),
+            (answer, losers) => Ok(Some(CaseResult { answer: answer.map(Some), losers })),
+        }
     });
     let (CaseResult { answer, losers }, gap) = match result {
         Judged::Certain(result, gap) => (result, gap),
@@ -93,7 +89,7 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
-        Ok((outcome, by)) => (Ok(outcome), by),
+        Ok(Answer { outcome, by }) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };
     let assumed = if outcome.is_ok() || !losers.is_empty() { assumed } else { Stratum::Any };
