@@ -485,9 +485,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
-                // externalTrafficPolicy may drop connections from every vantage point.
-                let is_outside = from == Vantage::Remote || outcome == Outcome::TimedOut;
-                let policy = (is_outside, Family::of(to.ip), assumption.mode());
+                let family = Family::of(to.ip);
+                // For kube-proxy, pods that it does not detect are outside of the cluster. At addresses without
+                // NodePorts, rules of externalTrafficPolicy drop the connections of every client.
+                let is_outside = match from {
+                    Vantage::Remote => true,
+                    Vantage::Pods if !assumption.settings.detects_pods(family) => true,
+                    _ => outcome == Outcome::TimedOut && !assumption.captures(to),
+                };
+                let policy = (is_outside, family, assumption.mode());
                 match self.leads_home(from, policy, index, listener)? {
                     true => at_home(Some(index)),
                     false => answer(outcome.over(self.protocol), Some(index)),

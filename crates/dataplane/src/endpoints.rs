@@ -181,8 +181,8 @@ impl<'a> Endpoints<'a> {
 
     /// Like [`Self::has_home`], for an endpoint to which the proxy sends a client's connections. `is_outside` is true
     /// if externalTrafficPolicy applies to the client. A policy Local leaves only local endpoints. An endpoint without
-    /// a nodeName is local for Cilium only (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode, all
-    /// endpoints count if none is local.
+    /// a nodeName is local for Cilium only (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode, the
+    /// policy applies to every client, and all endpoints count if none is local (pkg/proxy/ipvs/proxier.go).
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port. When an old proxy does not use
@@ -195,7 +195,7 @@ impl<'a> Endpoints<'a> {
         number: u16,
         is_home: impl Fn(&IpAddr) -> bool,
     ) -> Result<bool, Gap> {
-        let is_local = match is_outside {
+        let is_local = match is_outside || mode == Mode::Ipvs {
             true => service.external_local,
             // kube-proxy sends the node's own connections to NodePorts and external IPs to all endpoints.
             false => service.internal_local && mode == Mode::Cilium,

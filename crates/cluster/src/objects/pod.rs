@@ -450,9 +450,9 @@ fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<Contai
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports of a container's probes, each with the names of its two parents. In the host's network, the pod must listen on these ports, even if no container
-/// declares them. A probe with the name of a port is left out, because a container declares the port. A probe of a host
-/// other than loopback is left out, because another server may answer.
+/// The ports of a container's probes, each with the names of its two parents. In the host's network, the pod must
+/// listen on these ports, even if no container declares them. A probe with the name of a port is left out, because a
+/// container declares the port. A probe of a host other than loopback is left out, because another server may answer.
 pub(crate) fn probed_ports(container: &Container) -> impl Iterator<Item = ([&'static str; 2], ContainerPort)> {
     let probes = [
         ("startupProbe", &container.startup_probe),

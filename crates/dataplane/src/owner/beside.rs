@@ -40,7 +40,7 @@ impl BesideKind {
     }
 }
 
-/// The kind in words.
+/// A user of a port number that gets no new connections to the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// The kind.

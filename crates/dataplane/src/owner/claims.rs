@@ -22,8 +22,9 @@ use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Snapsho
 /// Every claim, in the order in which the kernel checks claims for a new connection: external IPs, NodePorts,
 /// hostPorts, then sockets. A socket on one address comes before a socket on every address.
 ///
-/// # Errors When listeners were not read. Other unread inputs, such as Pods or redirections, add no claims, and the
-/// answer names these inputs.
+/// # Errors
+/// When listeners were not read. Other unread inputs, such as Pods or redirections, add no claims, and the answer names
+/// these inputs.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));

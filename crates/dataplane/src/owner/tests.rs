@@ -561,7 +561,12 @@ fn an_endpoint_of_this_node_that_ends_gets_only_connections_to_which_the_local_p
     let world = world.listens("0.0.0.0:30080");
     let taken = (Ok(Outcome::Pod), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]), taken);
+    assert_eq!(ask(&world, Vantage::Pods, PRIMARY[0]), taken);
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+    let ipvs = ask(&world.with_mode(Mode::Ipvs), Vantage::Node, PRIMARY[0]).0;
+    assert_eq!(ipvs, Ok(Outcome::Listener), "its virtual server is for every client");
+    let undetected = world.with_config(|it| it.cluster_cidr = None);
+    assert_eq!(ask(&undetected, Vantage::Pods, PRIMARY[0]).0, Ok(Outcome::Listener), "pods are outside");
 }
 
 #[test]
