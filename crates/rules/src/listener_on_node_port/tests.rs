@@ -149,7 +149,7 @@ fn an_endpoint_of_one_family_loses_the_connections_of_the_other_family() {
     let evidence = expect_problem(&RULE, &world, &subject());
     let found = format!("{:?}", evidence.values);
     assert_eq!(evidence.severity, Severity::Critical);
-    assert!(found.contains(PRIMARY[0]) && !found.contains(PRIMARY[1]), "{found}");
+    assert!(found.contains(SECOND[0]) && !found.contains(SECOND[1]), "{found}");
 }
 
 #[test]
