@@ -229,12 +229,12 @@ impl OwnerEntry {
     }
 }
 
-/// It is the same for each protocol.
+/// The gap of unread redirections, which is the same for each protocol.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
 }
 
-/// It is the same for each protocol.
+/// The unread input, which is the same for each protocol.
 fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }

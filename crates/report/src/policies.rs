@@ -49,8 +49,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// A name in the line also stands for all names that begin with it and a dot. The values are JSON, which is also valid
-/// in CEL.
+/// The line lists names of parameters. A name also selects all parameters whose names begin with this name and a dot.
+/// The values are JSON, which is also valid in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");

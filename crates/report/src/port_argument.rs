@@ -50,8 +50,8 @@ impl PortArgument {
 
     /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused the number to
     /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user
-    /// over this protocol, except unread users that another protocol lists. If this leaves no protocol, the first is
-    /// listed. If a protocol has no answer, the input for it is listed as unread.
+    /// with this protocol. Unread users do not count if another protocol lists them. If every protocol would be left
+    /// out, the first protocol is listed. If a protocol has no answer, the input for it is listed as unread.
     ///
     /// # Errors
     /// When no protocol has an answer, because a fact is missing.

@@ -99,7 +99,7 @@ pub(super) struct MapEntry<'a> {
     static_band: Option<PortRange>,
     /// Neighbouring ports with the same state and owner are one entry; the entries cover the range.
     ports: Vec<PortsEntry>,
-    /// The unread input, which the map lacks.
+    /// The unread input. The map does not contain this input.
     unknown: Vec<Unknown>,
 }
 

@@ -1,4 +1,4 @@
-//! The input of every report: one scan, its board, and the lowest severity that sets the result.
+//! The input of every report: one scan, its findings and undecided rules, and the lowest severity that sets the result.
 
 use super::{
     ReportedGap,
@@ -56,7 +56,8 @@ impl<'a> Report<'a> {
         outcome(worst, self.counts(), || self.gaps().iter().any(|it| it.open().decides(self.counts())))
     }
 
-    /// The failures: input that had to be read, and rules that had to judge. The core inputs of the node come first.
+    /// The failures: required input that was not read, and required rules that could not judge. The core inputs of the
+    /// node come first.
     pub fn failures(&self) -> Vec<ReportedGap<'a>> {
         let mut failures = self.gaps();
         failures.retain(|it| it.open().decides(self.counts()));
@@ -69,7 +70,8 @@ impl<'a> Report<'a> {
         not_judged(self.failures().iter().map(ReportedGap::open), true)
     }
 
-    /// Like [`Self::undecided`]; otherwise the ports and objects that the profile does not allow to judge, in one line.
+    /// Like [`Self::undecided`]. If that is `None`: the ports and objects that Portreeve cannot judge with this
+    /// profile, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
         self.undecided().or_else(claims)

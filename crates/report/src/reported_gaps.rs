@@ -25,7 +25,7 @@ pub struct ReportedGap<'a> {
 }
 
 impl<'a> ReportedGap<'a> {
-    /// The unknown result in the form that decides the exit code.
+    /// This gap as an [`Open`]. The exit code is computed from [`Open`].
     pub fn open(&self) -> Open {
         match self.rows {
             Some(rows) => Open::of_rule(rows, self.claims, self.gap),
@@ -85,7 +85,7 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(listed.filter_map(|(_, gap)| gap));
     let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // Portreeve reads these sockets only for pods that fail.
+    // Portreeve reads the sockets on the needed ports of a pod only if the pod fails.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }

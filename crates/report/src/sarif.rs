@@ -50,7 +50,7 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
     })
 }
 
-/// The first paragraph of its page describes the rule. Code scanning needs it as `fullDescription`.
+/// The first paragraph of a rule's page describes the rule. Code scanning needs this paragraph as `fullDescription`.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({

@@ -125,8 +125,8 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the whole result unknown. If a permission is missing, the answer counts only
-    /// for Services, sockets and addresses.
+    /// Whether this unknown answer makes the whole result unknown. If the reason is a missing
+    /// permission, only the inputs Services, sockets and addresses can do so.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,
@@ -161,7 +161,8 @@ pub struct WhatIfDocument {
     pub(crate) unknown: Vec<NotKnownOn>,
     /// The effects that no scan can predict.
     not_predicted: &'static str,
-    /// The mode in which other addresses of a node would lose their answers. `nodePortAddresses` can prevent the loss.
+    /// The mode in which clients would lose answers on addresses that are not in the Node object. `nodePortAddresses`
+    /// can prevent the loss.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) kept_by_addresses: Option<Mode>,
@@ -291,8 +292,8 @@ impl WhatIf {
         }
     }
 
-    /// Adds the answers of a port for the case that this mode serves NodePorts on every address. `served` is called
-    /// only if its result can be new.
+    /// Finds whether a lost answer stays if `mode` serves NodePorts on every address. `served` is called only if an
+    /// answer is lost, and if the result is not known yet.
     ///
     /// # Errors
     /// If `served` fails.

@@ -139,8 +139,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// A container that no longer exists counts as this container. `None` if the socket belongs to no container of the
-    /// pod.
+    /// Whether the socket belongs to the container that needs the port. Sockets of a container that no longer exists
+    /// count too. `None` if the socket belongs to no container of the pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;

@@ -95,7 +95,8 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// `Err` is the reason why they were not read: the settings then predict them.
+    /// The virtual servers that were read. `Err` is the reason why they were not read. Then the proxy's settings show
+    /// which virtual servers to expect.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
@@ -167,8 +168,8 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// If all possible settings have a problem, the severity is the mildest. If only some have a problem and all
-    /// problems are information, the severity is information.
+    /// If every possible setting leads to a problem, the mildest of these severities counts. If only some settings lead
+    /// to a problem, and all problems are information, the severity is information.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),

@@ -84,7 +84,7 @@ impl EphemeralPorts {
         self.now.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
-    /// If they are not known, the set is empty, and [`Self::gap`] has the reason.
+    /// The ports. If the ports are not known, the set is empty, and [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
         self.now.clone().unwrap_or_default()
     }

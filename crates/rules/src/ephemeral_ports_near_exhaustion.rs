@@ -152,7 +152,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The reason why a destination may use most of the ports, if the scan did not count connections for exactly these
+/// The gap if one destination may use most of these ports, but the scan did not count connections on exactly these
 /// ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
@@ -165,7 +165,8 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     }
     let (source, why, who) = match whose {
         Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
-        // A user can give a pod a range that is too small to count, so this unread input does not decide the result.
+        // The scan does not count connections in a very small range, and a user can give a pod such a range. So the
+        // missing count does not decide the result.
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
@@ -598,7 +599,8 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // The node has `every` sockets. On the ports 40000-49999, 700 connections go to one destination.
+        // The node has as many sockets as `every` says. On the ports 40000-49999, 700 connections go to one
+        // destination.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

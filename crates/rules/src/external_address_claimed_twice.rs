@@ -181,8 +181,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         .value("service", service_in_words(own.service))
         .each("also has it", others().map(words))
         .and_more("also has it", all.len() - 1, MOST_LISTED);
-    // If users wrote all these addresses, the remedies leave the address to the first Service. So if users apply the
-    // remedies of all findings, one Service keeps the address.
+    // If users wrote the address in all these Services, the remedies leave the address to the first Service. So one
+    // Service keeps the address, even if users apply the remedies of all findings.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
     let kept = usize::from(typed.len() == all.len());
     let mut released: Vec<_> = typed.into_iter().skip(kept).take(MOST_LISTED).collect();

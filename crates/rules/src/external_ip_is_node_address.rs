@@ -167,8 +167,8 @@ impl Here<'_, '_> {
         match others.max() {
             Some(severity) => severity,
             None if self.alone => Severity::Info,
-            // If another link of its node has the address, kube-proxy does not bind it. An address behind NAT is on no
-            // link.
+            // kube-proxy does not bind an address that another link of the node already has. An address behind NAT is
+            // on no link.
             None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
             None => Severity::Info,
         }
@@ -269,8 +269,9 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// The controller that announces an address that the kubelet and the API server use for a Node, its pool or node,
-    /// and the step that ends this. `None` if the controller announces nothing, such as ServiceLB of k3s.
+    /// The controller that announces an address of a Node, the address pool or announcing node, and the step that ends
+    /// the announcement. Only for an address that the kubelet and the API server use for the Node. `None` if no
+    /// controller announces the address, as with ServiceLB of k3s.
     fn announcer(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<(&'static str, String, Step)> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;

@@ -257,8 +257,8 @@ impl Alternatives {
         Self { free: wanted.zip(free.ports()).collect() }
     }
 
-    /// The free number for a port of a Service, or without a port for its health check. If TCP and UDP have one port
-    /// and number, both get one free number.
+    /// The free number for a port of a Service. If `port` is `None`, the free number for the health check of the
+    /// Service. TCP and UDP entries with equal port and number get the same free number.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
         let number = match port {
             Some(port) => (port.node_port?, Some(port.port)),

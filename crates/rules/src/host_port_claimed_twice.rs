@@ -61,8 +61,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants one port of the node for several pods, so each pod needs its own node. Or each possible node
-/// has an old pod, and a rollout starts a new pod before an old pod ends.
+/// Judges a workload that conflicts with itself. Either several of its pods want the same port, so each pod needs its
+/// own node. Or each possible node has an old pod, and a rollout starts a new pod before an old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -129,7 +129,7 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
     Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
-/// Workloads that certainly want a node of another of these workloads, by name, each once.
+/// The workloads that certainly want the same node as another workload in `claims`, sorted and without duplicates.
 ///
 /// If both workloads have pods, `pod-waits-for-port` reports the pods that wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {

@@ -55,7 +55,7 @@ struct Here<'a> {
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// The needs of this node's ports, among them the Services' health checks.
+    /// For each port of this node: who needs the port. Health checks of Services are included.
     needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }

@@ -50,7 +50,7 @@ pub struct Variant {
 pub enum Kind {
     /// Two claims conflict, and this arbiter decides between them.
     Pair(Arbiter),
-    /// Most ports or file descriptors of a supply are in use, or the supply has a port that a server needs.
+    /// Most ports or file descriptors of a limited pool are in use, or the pool contains a port that a server needs.
     Pool,
     /// A wrong state without a conflict. The words name the judged thing, such as two settings.
     State(&'static str),

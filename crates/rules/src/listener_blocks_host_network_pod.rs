@@ -72,7 +72,8 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// Cilium's refusal comes before a listener: without the listener, Cilium still refuses the port.
+    /// If Cilium refuses the port, the finding names Cilium before a listener. Without the listener, Cilium would still
+    /// refuse the port.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {

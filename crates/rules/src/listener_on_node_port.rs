@@ -78,7 +78,7 @@ impl<'a> Node<'_, 'a> {
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
         let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
         let (lost, stratum) = match (unknown, lost(is_endpoint)) {
-            // If the listener may be an endpoint, only the loss of an endpoint is certain.
+            // If the listener may be an endpoint, only connections that even an endpoint loses are certainly lost.
             (Some(on), (Judged::Certain(..), stratum)) => match lost(may_be_endpoint) {
                 certain @ (Judged::Certain(..), _) => certain,
                 _ => (Judged::Depends { on, ever: None }, stratum),
@@ -166,8 +166,8 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// Whether the socket keeps a pod's hostPort for a container runtime: another rule then reports the pod. Unknown if
-    /// Pods could not be read, but not if they were not requested.
+    /// Whether the socket keeps a pod's hostPort for a container runtime. Another rule then reports the pod. Unknown if
+    /// Pods could not be read, but false if Pods were not requested.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {
@@ -236,8 +236,8 @@ impl<'a> Node<'_, 'a> {
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
-    /// Whether the listener answers on an address outside nodePortAddresses, but only while the Service has endpoints,
-    /// as in iptables mode.
+    /// Whether the listener is on an address outside nodePortAddresses in iptables mode. The listener then answers only
+    /// while the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
         self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()

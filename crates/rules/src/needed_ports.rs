@@ -1,4 +1,4 @@
-//! Ports that servers of this node need, without NodePorts: ports that pods declare, and ports of the node's daemons.
+//! Ports that servers of this node need, except NodePorts: ports that pods declare, and ports of the node's daemons.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The needed ports, and the ports that may be needed. A port too many in the list harms no server.
+    /// The needed ports, and the ports that may be needed. An unnecessary port in the list harms no server.
     pub(super) fn to_reserve(&self) -> PortSet {
         self.ports().union(&self.perhaps)
     }

@@ -42,8 +42,8 @@ impl<'a> OnLinks<'a> {
         self.at(ip).iter().any(|it| !it.is_ipvs())
     }
 
-    /// Whether a program added this address, which no Node's status lists, to the node's own addresses: its prefix has
-    /// full length (/32 or /128).
+    /// For an address that no Node's status lists. Whether a program added the address to the node's own addresses: the
+    /// address has a prefix of full length (/32 or /128).
     pub(super) fn stands_alone(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().all(|it| it.is_alone())
     }

@@ -63,7 +63,8 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// If this node does not serve the part, healthy. If this is not known, unknown.
+/// The verdict is healthy if this node does not serve the part. A problem becomes unknown if it is not known whether
+/// this node serves the part.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),

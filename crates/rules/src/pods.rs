@@ -85,7 +85,7 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
 }
 
 /// The next pod of a workload on this node, with the name of the workload. In the host's network, the pod has the
-/// node's addresses. The pod does not run yet if Pods were read.
+/// node's addresses. If Pods were read, it is certain that the pod does not run yet.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, probed, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);

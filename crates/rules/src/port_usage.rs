@@ -32,8 +32,7 @@ pub struct PortUse {
     pub allocated: Option<(String, Choice)>,
     /// The user of the port, if it is neither the proxy nor the Service with the number: `nginx listens`, `pod shop/web
     /// has it as hostPort`. Or a redirection left over from a deleted pod, or a Service at an external address of this
-    /// node. Without an allocation, also the proxy, a server that needs the port, or anything else of the cluster that
-    /// may need it.
+    /// node. If no Service has the number, also the proxy, or a server, a pod or a Service that may need the port.
     pub taken: Option<String>,
 }
 

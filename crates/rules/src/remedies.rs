@@ -69,8 +69,8 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     )
 }
 
-/// Removes a claimed address from its Service. Only its controller can remove a load balancer's address, so the remedy
-/// is then the advice `instead`.
+/// Removes an external IP from its Service. For any other address, the step is the advice `instead`: for example, only
+/// a controller can remove the address of a load balancer.
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {

@@ -10,7 +10,7 @@ pub(super) const FEWEST_LEFT: u32 = 8192;
 /// The longest list for one write, in bytes: a memory page minus two bytes. One byte is for the kernel
 /// (kernel/sysctl.c, `proc_do_large_bitmap`), and one for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// More ports than this are a whole range, of which Services have only some ports.
+/// More ports than this count as a whole range, from which Services use only some ports.
 const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose them, now and after a restart. A write replaces the whole list.

@@ -45,15 +45,16 @@ pub struct ReservationReport<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry<'a> {
-    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, hostPorts, and ports of
-    /// servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write. It is then empty if no list
-    /// leaves each node enough ports for outgoing connections: each node was compared with its own ports.
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts,
+    /// hostPorts, and ports of servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel
+    /// takes in one write. The value is empty if every list leaves a node too few ports for outgoing connections. Then
+    /// each node was compared with its own ports.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services, or is empty: all of them would leave
-    /// too few ports for outgoing connections.
+    /// Whether all NodePorts are in the list. If not, all NodePorts would leave too few ports for outgoing connections.
+    /// Then the list has only the NodePorts of Services, or is empty.
     whole_node_port_range: bool,
-    /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known. If a guard runs on the
-    /// node, only NodePorts of Services, hostPorts and ports of servers count.
+    /// Whether every node keeps NodePorts and ports of servers away from outgoing connections, as far as is known. If a
+    /// guard runs on the node, only NodePorts of Services, hostPorts and ports of servers count.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
@@ -87,7 +88,7 @@ struct KnownEntry {
     ip_local_port_range: PortRange,
     /// The currently reserved ports.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// The ports of the list for all nodes, or without a list its own ports, that this node may give to outgoing connections.
+    /// The ports that this node should reserve, but may give to outgoing connections.
     not_reserved: Vec<PortRange>,
     /// The chance that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
@@ -190,7 +191,7 @@ impl<'a> ReservationReport<'a> {
     }
 
     /// The result. With `check`, a node that is not covered is a finding. Otherwise the result is clear if every node
-    /// was scanned, and no other port can be missing.
+    /// was scanned, and if the list is certainly complete.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();

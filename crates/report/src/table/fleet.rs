@@ -135,7 +135,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
     let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
-    // The flags of a scan are no flags of the plugin, so the plugin's words have no help.
+    // The plugin does not accept the flags of a scan, so the plugin's text does not advise these flags.
     let open = |which: fn(&Reason) -> bool| {
         let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));
         let open = |it: &Reason| Open { ceiling: None, claims: it.claims, source: it.source, why: it.why };

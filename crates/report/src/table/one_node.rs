@@ -70,7 +70,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             1 => " (1 finding of lower severity not shown)".to_owned(),
             hidden => format!(" ({hidden} findings of lower severity not shown)"),
         };
-        // Beside a finding that sets the result, a missing right of the profile is no news.
+        // If a finding sets the result, the line does not mention rights that the profile lacks.
         let open = match report.result() {
             CheckResult::Findings => [report.undecided(), None],
             _ => [report.not_judged(), report.rules_not_judged(true)],

@@ -19,7 +19,7 @@ pub enum Effect {
     /// A pod has these reserved ports and this range in its own network. If the range is `None`, the pod keeps its
     /// range.
     ChooseInPod(PodRef, Option<PortRange>, PortSet),
-    /// The entries of a Service with this `port` and the first nodePort have the second nodePort.
+    /// A Service uses the second nodePort instead of the first, in all entries with this `port`.
     MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service no longer has this external IP.
     Release(ServiceRef, IpAddr),

@@ -57,8 +57,8 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// A Service keeps its present number if its update has no number. kubectl and Helm match ports by `port`, and keep a
-/// number that they did not write. The API server matches ports by name, and keeps a number that no other port has
+/// A Service keeps its present number if its update has no number. kubectl and Helm match ports by `port`. They keep a
+/// number that the manifest never set. The API server matches ports by name, and keeps a number that no other port has
 /// (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
 /// Returns a number that another port of the update has too, if the Service does not show who chose the number.
@@ -78,7 +78,7 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
         let of_name = by_name.get(&*port.name).and_then(|it| it.node_port).filter(|number| !is_written(number));
         let of_port = by_port.get(&number(port)).filter(|it| it.fixed != Some(true));
         port.node_port = match of_port.and_then(|it| Some((it.node_port?, it.fixed))) {
-            // The API server refuses one number twice for one protocol.
+            // The API server refuses a Service that has the same number twice for one protocol.
             Some((number, chosen)) if written.contains(&(number, port.protocol)) => {
                 unsure = unsure.or(chosen.is_none().then_some(number));
                 chosen.map(|_| number)

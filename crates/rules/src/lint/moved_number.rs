@@ -11,8 +11,8 @@ use crate::{
 };
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
-/// Fields whose number another Service, or another field, loses only when its own manifest is applied later. If the
-/// other field keeps its number, `node_port_claimed_twice.rs` reports both fields.
+/// Fields that the API server refuses in the order of the input. Another Service or field still has the number, and
+/// loses it only later. If the other field keeps its number, `node_port_claimed_twice.rs` reports both fields.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
     // Of copies of a Service, the first copy counts.
