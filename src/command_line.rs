@@ -200,8 +200,8 @@ struct Called {
 }
 
 impl Called {
-    /// The name of the program's file decides. `--agents` makes `portreeve` the plugin, and `--snapshot` makes the plugin
-    /// `portreeve`.
+    /// The name of the program's file decides. With `--agents`, `portreeve` works as the plugin. With `--snapshot`, the
+    /// plugin works as `portreeve`.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));

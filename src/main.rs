@@ -1,7 +1,7 @@
 //! The binary reads the command line and returns the exit code. Each command has its own file. Most commands read one
 //! snapshot and print a part of the snapshot.
 //!
-//! `check` runs once the code that the agent runs in a loop.
+//! The agent runs the code of `check` in a loop. `check` runs this code once.
 
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 

@@ -67,7 +67,7 @@ pub fn manifest(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
     assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a fact or an error");
-    // After an error, no object may count as absent, and no list of endpoints as complete.
+    // After an error, the facts must not treat a missing object as absent, or a list of endpoints as complete.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
     let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
     if !begins(bytes) || bytes.trim_ascii_start().len() < bytes.len() {

@@ -80,8 +80,8 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // All processes of the stage may be in one cgroup of the user, which would own all their sockets. The new mounts
-    // show this cgroup as the root, which owns nothing.
+    // One cgroup of the user may contain all processes of the stage. Their sockets would then seem to belong to this
+    // cgroup. The new mounts show this cgroup as the root cgroup, and no socket belongs to the root cgroup.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
         // A directory cannot be mounted on itself, so another mount comes between.

@@ -1,5 +1,5 @@
 //! `owner` and the findings must agree about lost connections. If a finding names a loser, `owner` names the loser too.
-//! If `owner` names a loser, a finding or a fixed list of excuses must have it.
+//! If `owner` names a loser, a finding must name this loser, or a fixed list of excuses must allow the difference.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +38,7 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("host-port-conflict/health-check", &[ClaimKind::HostPort]),
 ];
 
-/// Variants about a server that is absent: `owner` names the server's need.
+/// Variants about a server that is absent: `owner` reports that the server needs the port.
 const OF_NEEDS: [&str; 2] = ["connection-on-port/blocks", "health-check-unserved/nobody"];
 /// Variants about a port that is not on this node: in the network of a pod, or of pods that do not exist yet.
 const OF_NO_NODE: [&str; 3] =

@@ -39,7 +39,8 @@ fn k3s_2270() -> Served {
 }
 
 /// Thread: traefik/traefik-helm-chart#732
-/// Symptom: a second ingress controller beside the controller of k3s: *didn't have free ports for the requested pod ports*
+/// Symptom: a second ingress controller is installed beside the controller of k3s. The pod for its Service stays
+/// Pending: *didn't have free ports for the requested pod ports*
 /// Says: `pod-waits-for-port/pod` names the controller of k3s
 #[test]
 fn traefik_helm_chart_732() -> Served {

@@ -196,7 +196,7 @@ fn answers(recording: &Recording) -> Answers<'_> {
     answers
 }
 
-/// It shows the answer of each data plane with its defaults.
+/// The summary shows the answers of each data plane with its default settings.
 fn summary(defaults: &[Answers]) -> String {
     let mut text = format!("| Service | from | to | {} |\n", DATA_PLANES.map(|(it, _)| it).join(" | "));
     text.push_str(&format!("|{}\n", "---|".repeat(DATA_PLANES.len() + 3)));

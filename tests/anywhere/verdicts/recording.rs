@@ -54,7 +54,7 @@ impl Recording {
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// They include clients at places that are not vantage points.
+    /// The answers of a row, including answers to clients at places that are not vantage points.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))

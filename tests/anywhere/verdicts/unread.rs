@@ -90,9 +90,9 @@ const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external
 /// Listeners on every address, on an address that each data plane serves, on another address, and on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// For Cilium, they include one recording of an older version with other answers.
+/// The recordings for this mode, with their nodes. For Cilium, one recording of an older version has other answers.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
-    // If Cilium's settings are unread, Portreeve assumes that Cilium has no proxy name.
+    // If Cilium's settings are unread, Portreeve assumes that `k8s-service-proxy-name` is not set.
     let is_of_cilium = |name: &str| {
         name != "apart-named"
             && !name.starts_with("no-replacement")
