@@ -10,7 +10,7 @@ pub struct Grant {
     /// The names of the objects that the program reads. Empty means all names.
     pub names: &'static [&'static str],
     pub verbs: &'static [&'static str],
-    /// Whether the program does not report a refusal.
+    /// True if the program does not report a refusal of this right.
     pub optional: bool,
 }
 

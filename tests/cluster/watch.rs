@@ -212,7 +212,8 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // A change within 10 ms after a batch belongs to the batch, but makes its own view, which does not count.
+        // A change within 10 ms after a batch belongs to the batch. The change makes its own view, and this view does
+        // not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }

@@ -15,7 +15,7 @@ const EVENTS: Grant = optional("events.k8s.io", "events", &["create", "patch"]);
 /// An agent queries whether the user of a token has this right. The ServiceAccount of readers has this right.
 const READ: Grant = optional("", "/portreeve/findings", &["get"]);
 
-/// An agent with `--node-condition` needs it.
+/// An agent with `--node-condition` needs this right.
 const CONDITION: Grant = optional("", "nodes/status", &["patch"]);
 
 const SWITCHED_OFF: [&str; 3] = [

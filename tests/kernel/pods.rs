@@ -52,8 +52,8 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // If the number of sockets is far below the limit for a walk, the count includes sockets of every kind. When the
-    // kernel has freed other sockets of perl, only the listener and the connections are left.
+    // If the number of sockets is far below `worth_walking`, the count includes sockets of every kind. When the kernel
+    // has freed other sockets of perl, only the listener and the connections are left.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
         _ => panic!("not read"),

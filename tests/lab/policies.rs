@@ -203,14 +203,14 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
 }
 
-/// A user can write this, too.
+/// A user can write this owner reference, too.
 fn made_by(kind: &str, mut pod: Value) -> Value {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
     pod
 }
 
-/// Each of them violates one policy.
+/// Three objects from the time before the policies. Each object violates one policy.
 fn from_before() -> [Value; 3] {
     let old = with_external_ip(service("old", "default", &[(80, Some(31000))]), "192.0.2.1");
     [old, pod("old", with_port("hostPort", 30600)), workload("Deployment", "apps/v1", with_port("hostNetwork", 30700))]

@@ -1,5 +1,6 @@
 //! The program of an earlier commit and the program of this commit. Agents of both programs replace each other. Each
-//! plugin reads each agent, and each program judges the snapshots of both programs. Then the oldest API server.
+//! plugin reads each agent, and each program judges the snapshots of both programs. One test uses the oldest supported
+//! API server.
 //!
 //! `tests/lab/before` builds the earlier program. `make nightly SHARD=skew` runs these tests.
 

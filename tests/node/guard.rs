@@ -324,8 +324,8 @@ fn an_entry_that_another_program_adds_at_any_system_call_of_a_write_stays() {
     let file = File::options().write(true).open(LIST).expect("the list");
     // The record has the state before the write, until the guard has confirmed the write.
     let is_writing = || fs::read_to_string(state(&stage)).is_ok_and(|record| record.contains("\"before\""));
-    // Each run adds one entry, one system call later than the last run. With more entries in one run, the guard would
-    // not write.
+    // Each run adds one entry, one system call later than the last run. If every attempt of the guard met a new entry,
+    // the guard would end without a write.
     for at in 0.. {
         let (mut calls, port) = (0, 40_000 + 2 * at);
         let code = traced(&stage, "--once", || {

@@ -31,7 +31,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
-        // As the streaming server of a container runtime.
+        // A listener on 127.0.0.1, such as the streaming server of a container runtime.
         ("127.0.0.1:9100", "cannot listen on 9100/tcp with a socket for all addresses."),
     ] {
         let stage = exporter(CRASHES);

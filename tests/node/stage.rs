@@ -235,7 +235,7 @@ pub(crate) fn sysctl(name: &str, value: &str) {
     std::fs::write(&path, format!("{value}\n")).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Its connection to `remote`, which does not answer, stays in SYN-SENT.
+/// Makes a socket whose connection to `remote` stays in SYN-SENT, because `remote` does not answer.
 #[track_caller]
 pub(crate) fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
     use nix::sys::socket::{

@@ -135,7 +135,7 @@ fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), &format!("portreeve_findings{{{labels}}}"))
 }
 
-/// The kernel chooses the local port when it connects.
+/// The kernel chooses the local port when the socket connects.
 #[track_caller]
 fn begin_anywhere() -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -186,7 +186,8 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    // With this setting, a far node with Cilium would answer remote clients. This client cannot.
+    // With this setting, the node of a far endpoint would answer remote clients, if the node had Cilium. In this test,
+    // the client is that node, and has no Cilium.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
     // From here on, Cilium sees all packets, except the client's own packets.
     Inside::join(inside.path());

@@ -171,7 +171,7 @@ impl Shape {
     }
 }
 
-/// It has the label that the controller would copy from the Service.
+/// The EndpointSlice has the label that the controller would copy from the Service.
 fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let mut slice = objects::endpoint_slice(service, endpoint, family);
     if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {

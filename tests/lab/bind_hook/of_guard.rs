@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
 
 const PLACE: &str = "127.0.0.1:29518";
-/// Its exit code is the errno of the bind.
+/// The exit code of this script is the errno of the bind.
 const SQUATTER: &str = r#"
     use Socket;
     $0 = "squatter";
@@ -96,7 +96,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
-/// The kube-proxy of its kubelet's version opens no sockets for NodePorts.
+/// The kubelet of this Node has a version whose kube-proxy opens no sockets for NodePorts.
 fn node() -> Value {
     node_of("v1.36.3")
 }

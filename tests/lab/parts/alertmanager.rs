@@ -67,7 +67,7 @@ impl Alertmanager {
 }
 
 impl Drop for Alertmanager {
-    /// On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, the shutdown of the listener wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.desk.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a desk that does not panic");

@@ -38,7 +38,7 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// Its subnet contains none of the addresses in `node::ADDRESSES`.
+/// The network of the pods. The subnet contains no address of `node::ADDRESSES`.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

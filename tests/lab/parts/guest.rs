@@ -3,7 +3,7 @@
 //!
 //! QEMU emulates each instruction. The guest's clock counts instructions, so a busy machine does not change how much
 //! the guest does in a second. While the guest waits for files of the machine, its clock follows the machine's clock.
-//! Then the guest needs processor time at once. Each test has its own guest with one processor.
+//! In this time, a busy machine must not delay the guest. Each test has its own guest with one processor.
 
 use std::{
     any::type_name,

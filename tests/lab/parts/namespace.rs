@@ -39,7 +39,7 @@ pub fn sysctl(name: &str, value: &str) {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread of its own keeps it until this value is dropped.
+/// A network namespace. A separate thread keeps the namespace until this value is dropped.
 pub struct Namespace {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,

@@ -39,7 +39,7 @@ pub fn enter_alone() {
 pub struct Wired {
     _server: Server,
     pub client: Namespace,
-    /// No Service leads to it.
+    /// The pod to which no Service leads.
     pub pod: Namespace,
     /// The pod that serves all Services. It has the addresses [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,

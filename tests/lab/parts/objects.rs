@@ -7,7 +7,7 @@ pub fn node(name: &str, addresses: &[&str]) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
 }
 
-/// The API server demands all of its fields.
+/// The API server demands all fields of `nodeInfo`.
 pub fn node_info(kubelet: &str) -> Value {
     let fields = [
         "architecture",
@@ -74,8 +74,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// No controller makes its endpoints. Only for a Service with a selector does Portreeve know the target port. Without a
-/// selector, an unread endpoint could be any listener of the node.
+/// No controller makes the Service's endpoints. Portreeve knows the target port only if the Service has a selector.
+/// Without a selector, an unread endpoint could be any listener of the node.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});

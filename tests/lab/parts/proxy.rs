@@ -132,7 +132,7 @@ impl Proxy {
         self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
-    /// Its sockets and rules stay, and it does not answer.
+    /// Freezes kube-proxy: its sockets and rules stay, but kube-proxy does not answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);

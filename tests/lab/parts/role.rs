@@ -8,7 +8,7 @@ use super::{api::Api, commands::run, control_plane::ControlPlane, programs};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
-/// A test grants them to the user `observer`.
+/// The rights of a role. A test grants these rights to the user `observer`.
 pub struct Role(Vec<Value>);
 
 impl Role {

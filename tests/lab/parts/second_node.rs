@@ -7,15 +7,15 @@ use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_
 /// The client of a [`super::Wired`] node has these addresses.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
-/// It is in the network namespace of the first node's client. Its pods must use the host's network: other pod addresses
-/// would also exist on the first node.
+/// The second node is in the network namespace of the first node's client. Pods of the second node must use the host's
+/// network: other pod addresses would also exist on the first node.
 pub struct SecondNode {
     pub machine: Machine,
     _proxy: Process,
 }
 
 impl SecondNode {
-    /// Its pods reach the API server through the Service `kubernetes`.
+    /// The second node's pods reach the API server through the Service `kubernetes`.
     #[track_caller]
     pub fn join(first: &WholeNode) -> Self {
         let mut machine = Machine::start_in(&first.wired.client);

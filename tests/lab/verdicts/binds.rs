@@ -30,7 +30,7 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-/// On `::`, it accepts both families.
+/// A bind to an address. If the address is `::`, the listener accepts both families.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
@@ -100,7 +100,8 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
     if protocol == Protocol::Tcp {
-        // As most servers do. Without this option, connections in TIME_WAIT would keep the port from the next listener.
+        // Most servers set this option. Without this option, connections in TIME_WAIT would keep the port from the next
+        // listener.
         setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     }
     let address = SockaddrStorage::from(to.socket(port));

@@ -56,7 +56,7 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// They lead to the pod's port [`OTHER`].
+/// The hostPorts lead to the pod's port [`OTHER`].
 #[track_caller]
 pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("ADD", pod, host_ports);

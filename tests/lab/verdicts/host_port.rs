@@ -124,7 +124,7 @@ impl Shown {
                     to.ip(),
                 ));
             }
-            // A claim loses these connections: it gets them alone, but not beside the other claim.
+            // A claim loses a connection if it gets the connection alone, but not when the other claim exists too.
             let of_process = row.service.is_none() && service == 'L' && shown != 'L';
             if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);

@@ -135,8 +135,8 @@ impl Flow {
         format!("{}:{}", PRIMARY[0], self.port)
     }
 
-    /// Whether a failure of the connection is the proxy's fault. Untracked answers always get lost, but only ipvs takes
-    /// them.
+    /// Whether the proxy is at fault if the connection fails. Untracked answers are always lost, but only ipvs sends
+    /// them to a Service.
     fn should_work(&self, mode: &str) -> bool {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
     }

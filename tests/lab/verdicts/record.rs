@@ -46,7 +46,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
     }
 }
 
-/// With `UPDATE=1`, it first writes the recording.
+/// Compares the recording with the stored recording. With `UPDATE=1`, the function first writes the recording.
 #[track_caller]
 pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     update(name, recording);
