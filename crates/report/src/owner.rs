@@ -229,7 +229,7 @@ impl OwnerEntry {
     }
 }
 
-/// The gap of unread redirections, which is the same for each protocol.
+/// Why the redirections were not read. The reason is the same for each protocol.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
 }

@@ -25,7 +25,7 @@ pub struct ReportedGap<'a> {
 }
 
 impl<'a> ReportedGap<'a> {
-    /// This gap as an [`Open`]. The exit code is computed from [`Open`].
+    /// Converts the unknown result to an [`Open`]. The exit code is computed from [`Open`].
     pub fn open(&self) -> Open {
         match self.rows {
             Some(rows) => Open::of_rule(rows, self.claims, self.gap),

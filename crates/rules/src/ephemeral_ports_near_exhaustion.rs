@@ -152,8 +152,8 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The gap if one destination may use most of these ports, but the scan did not count connections on exactly these
-/// ports.
+/// The missing count, if one destination may use most of these ports, and the scan did not count connections on
+/// exactly these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
