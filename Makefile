@@ -70,7 +70,7 @@ site: ## Make the site of the documents below target/site, and check its links
 nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
 
-# This check needs few tools and runs before all builds. A user without root gets the message at once.
+# This check needs few tools and runs before all builds. So a user without root gets the error message at once.
 root:
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
@@ -122,15 +122,15 @@ else
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
 
-# Two fuzz targets run at a time. A night runs each of them for 90 seconds. `SECONDS_EACH=3600 TARGETS="snapshot flagz"` selects some of
-# them.
+# Two fuzz targets run at a time. A night runs each of them for 90 seconds. `SECONDS_EACH=3600 TARGETS="snapshot flagz"` runs only these two
+# targets, each for an hour.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
 	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
-# The benchmark measures the binary of the image, because it runs on nodes. A bench profile would also shrink the benchmark, which takes
-# minutes.
+# The benchmark measures the binary of the image, because nodes run this binary. A bench profile would also optimize the benchmark for size,
+# and that build takes minutes.
 bench: root ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
 	@$(MAKE) --no-print-directory image
 	tools/install lab helm bench hook
@@ -144,7 +144,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
 	pngquant --force --ext .png --strip 32 docs/pictures/*.png
 
-# The static binary for images in nightly tests. The caller has installed the set image of tools.
+# The static binary for images in nightly tests. The caller has installed the tools of the set `image`.
 static:
 	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 

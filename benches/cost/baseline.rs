@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// `UPDATE=1` writes it again.
+/// `UPDATE=1` writes this file again.
 const FILE: &str = "benches/baseline.json";
-/// A ratio may fall to this part of the baseline. The spread contains the influence of other work on the machine.
+/// A ratio may fall to this part of the baseline, because other work on the machine changes the ratio.
 const KEPT: f64 = 0.8;
 
 #[derive(Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl Baseline {
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Ratios of another machine are removed, and then `rows` must have all rows.
+    /// If the baseline is of another machine, its ratios are removed. In this case, `rows` must be complete.
     pub fn update(&mut self, rows: &[Row], machine: &str) {
         if self.machine != machine {
             self.ratios.clear();

@@ -14,7 +14,8 @@ const FROM: [u16; 2] = [32_100, 32_140];
 const ENDED: [u16; 2] = [32_150, 32_170];
 
 pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
-    // The kernel may choose NodePorts, so a scan may skip no connection. No other client connects meanwhile.
+    // The kernel may choose NodePorts as source ports, so a scan must read every connection. No other client connects
+    // meanwhile.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     (FROM[0]..FROM[1]).for_each(|port| world.order(&format!("client 127.0.0.1:{port}")));
     (ENDED[0]..ENDED[1]).for_each(|port| world.order(&format!("wait 127.0.0.1:{port}")));

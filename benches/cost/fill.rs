@@ -119,7 +119,7 @@ fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     object
 }
 
-/// Fields that `above` does not have stay.
+/// Keeps the fields of `below` that `above` does not have.
 fn over(below: &Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {

@@ -28,7 +28,7 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One node in this number of nodes has its own network namespace. There, an incident goes on after the repair of the
+/// One of every `LEFT` nodes has its own network namespace. On such a node, an incident goes on after the repair of the
 /// other nodes.
 const LEFT: usize = 40;
 const SERVICES: u16 = 200;

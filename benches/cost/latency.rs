@@ -13,13 +13,13 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The interval of scans. It is short, so that there are many scans. A result that depends on the interval is a number
-/// of scans.
+/// The interval of scans. It is short, so that there are many scans. If a result depends on the interval, its unit is
+/// scans.
 const INTERVAL: Duration = Duration::from_secs(2);
 const OFTEN: Duration = Duration::from_millis(5);
 const FIRST: u16 = 30_100;
-/// The longest time to the first verdict without an API server. Then the longest time after a change of the cluster, in
-/// milliseconds.
+/// The longest time to the first verdict without an API server. The next constant is the longest time after a change of
+/// the cluster. Both are in milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 

@@ -34,8 +34,8 @@ const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// The greatest resident memory with 5,000 Services and 2,000 sockets, in MiB. Then the greatest growth by a million
-/// sockets.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, in MiB. The next constant is the greatest growth
+/// by a million sockets.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
 /// The greatest resident memory since the start, as a multiple of the final memory. The agent does not keep a list in

@@ -51,7 +51,7 @@ pub fn is_node_port(socket: &Value) -> bool {
     socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
 }
 
-/// The local address is the first word of a line that is an address with a port.
+/// In each line, the local address is the first word with the form of an address and port.
 pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
     ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
 }

@@ -20,19 +20,19 @@ use crate::{
 };
 
 /// The greatest processor time of an agent with default settings, in per cent of a core. Half is for scans, half for
-/// connections and changes. Then the agent's interval.
+/// connections and changes. The next constant is the agent's interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
 const SERVICES: u16 = 2_000;
 const FIRST: u16 = 30_000;
-/// The number of NodePorts with a listener. With 2,000 listeners, a scan on a slow machine costs more than the share of
-/// the longest pause between two scans.
+/// The number of NodePorts with a listener. With 2,000 listeners, a scan on a slow machine exceeds the agent's share,
+/// even with the longest pause between scans.
 const CONFLICTS: u16 = 500;
-/// The number of NodePorts with a listener while the scans until a new listener is found are counted.
+/// The number of NodePorts with a listener, while scans are counted until the agent finds a new listener.
 const FEW: u16 = 100;
 const EDITS: Duration = Duration::from_millis(300);
-/// The time in which the agent reads everything for the first time, which is not measured. Then the length and the
-/// number of the measured parts.
+/// The time in which the agent reads everything for the first time, which is not measured. The next two constants are
+/// the length and the number of the measured parts.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;

@@ -13,8 +13,8 @@ use crate::{
 
 /// The time in which each agent scans at least twice.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The greatest number of requests about Events in one second at the beginning of an incident. Then the greatest number
-/// of Events of an incident. Both are for all agents together.
+/// The greatest number of requests about Events in one second at the beginning of an incident. The next constant is the
+/// greatest number of Events of an incident. Both are for all agents together.
 const BUSIEST: f64 = 250.0;
 /// Each of the five slots may have a second Event, because a new hour may begin.
 const EVENTS: f64 = 10.0;

@@ -7,8 +7,8 @@
 //!
 //! - A **tick** comes after every interval. If a scan costs more than its share of an interval, the next tick comes
 //!   later.
-//! - A **change** of the cluster is judged within a second, unless the scan after the last change cost too much for
-//!   that. After this scan, the next tick comes an interval later.
+//! - A **change** of the cluster is judged within a second. If the last scan after a change cost too much, the
+//!   judgement comes later. After a scan for a change, the next tick comes an interval later.
 //! - **Connections** are read by the first scan that may read them. The cost of this reading grows with the number of
 //!   connections. It does not delay the next scan.
 

@@ -121,7 +121,7 @@ impl LastReading {
         changed
     }
 
-    /// The objects of an unchanged file are treated as read again, but not objects that could not be read.
+    /// Objects of an unchanged file count as read again, except objects that could not be read.
     pub(super) fn confirm(&mut self) {
         for (kind, _) in kinds(&self.facts).into_iter().filter(|(_, gap)| gap.is_none()) {
             self.statuses.entry(kind).or_default().confirmed = Some(Instant::now().into());

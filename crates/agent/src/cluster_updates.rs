@@ -20,8 +20,8 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 const FILES: Duration = Duration::from_secs(1);
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent
-/// requests only these endpoints from the API server. Files contain all endpoints anyway.
+/// Requests endpoints for the loop. An agent has only one `EndpointsRequest`, because a new request replaces the last
+/// request. The agent requests only these endpoints from the API server. Files contain all endpoints anyway.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -56,8 +56,8 @@ impl EndpointsRequest {
     }
 }
 
-/// From an API server it reads only these resources. It returns at once, with a state in which nothing has been read
-/// yet.
+/// From an API server, only `resources` are read. The function returns at once, with a state in which nothing has been
+/// read yet.
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
@@ -97,7 +97,7 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
             // If a complete file lacks a kind of object, that is no error.
             let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
-            // A list of one namespace after a list of all namespaces deletes no Service.
+            // If a list of one namespace follows a list of all namespaces, the Services of the other namespaces stay.
             let lacking = facts.lacks_services();
             let is_whole = torn.is_none() && lacking.is_none() && facts.services.gap().is_none();
             let is_torn = torn.is_some();

@@ -39,8 +39,8 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// While the port cannot be bound, it tries again. `attempt` is the first attempt. `seen` gets the result of each
-/// attempt.
+/// Tries again while the port cannot be bound. `attempt` is the result of the first attempt. `seen` gets the result of
+/// each attempt.
 pub(super) async fn bind_and_serve(
     address: SocketAddr,
     mut attempt: io::Result<std::net::TcpListener>,

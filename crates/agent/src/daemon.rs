@@ -50,7 +50,7 @@ use portreeve_rules::{
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// While the agent finds no outgoing connection, only one of 20 readings of connections reads all client sockets, which
-/// may be slow. The other readings skip a socket if a program must have bound its port on purpose.
+/// may be slow. The other readings skip a socket if its port shows that a program bound it on purpose.
 const EVERY_CLIENT: u64 = 20;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -192,7 +192,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without the ended task, the agent would continue to report that no problem exists.
+            // If the agent ran on without the ended task, it would still report that no problem exists.
             ended = tasks.ended() => bail!("{ended}"),
         }
         let condition = async {
@@ -352,8 +352,8 @@ impl Agent {
     }
 
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // After changes of the cluster, two rounds can follow each other within a second. A roll-out may not be
-        // finished between them.
+        // After changes of the cluster, two rounds can follow each other within a second. A roll-out can take longer
+        // than the time between the two rounds.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);

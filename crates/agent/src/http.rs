@@ -142,7 +142,8 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// The caller logs this after the start of the agent, because the server's own thread could log it too early.
+/// If the agent listens on its port, logs the address. The caller does this after the start of the agent, because the
+/// server's own thread could log the address too early.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");

@@ -1,5 +1,5 @@
-//! Keeps a text that needs no token. The text is made at most once a second and after each scan, so that a flood of
-//! requests costs little.
+//! Keeps a text that is the same for many clients, such as the metrics. The text is made at most once a second and
+//! after each scan, so that a flood of requests costs little.
 
 use std::{
     io,

@@ -7,7 +7,7 @@ use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unre
 
 /// The reason why this node is unknown in the cluster: the Nodes were read, and this node is not among them. Without
 /// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
-/// used to find the Node. Without Nodes, other objects may have the name.
+/// used to find the Node. If no Nodes were read, the name may still be in other objects.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
     const NAMED: usize = 5;
     let nodes = cluster.nodes.known_part(Unread::Reported("their own gap"));

@@ -46,7 +46,7 @@ pub struct Settings {
     /// The context of the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "PORTREEVE_CONTEXT", hide_env_values = true)]
     context: Option<String>,
-    /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
+    /// Another address of the API server, like https://192.0.2.10:6443, with the same credentials
     ///
     /// Use it on a node on which the Service of the API server is broken. The server's certificate has to be valid for the
     /// name in the kubeconfig, or in a pod for kubernetes.default.svc.

@@ -46,8 +46,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens at `path`, for the file's owner only. It replaces the socket of an agent of the same user that has ended. It
-/// replaces no other file, and follows no link.
+/// Listens at `path`, for the file's owner only. A socket that an ended agent of the same user left is replaced. Other
+/// files are not replaced, and links are not followed.
 ///
 /// # Errors
 /// If another file or a listening socket has this path, or if the directory cannot be written to.
@@ -164,7 +164,7 @@ mod tests {
         let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
-        // Nothing removes the file, as after a kill.
+        // The file stays, as it does after an agent was killed.
         std::mem::forget(file);
         drop(listen(&path).expect("it was left over"));
         fs::write(&path, "precious").expect("a file");

@@ -299,7 +299,8 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
-            // The kernel keeps a link beside all other links, in any mode. It accepts no flag for a link.
+            // The kernel keeps a new link together with existing links, and accepts no flags for a link. `Single` means
+            // no flags.
             let done = match is_loaded {
                 false => program.load(),
                 true => program.attach(group, CgroupAttachMode::Single).map(drop),

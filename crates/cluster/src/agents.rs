@@ -82,8 +82,8 @@ struct Silent {
 pub struct Agent {
     /// The name of the pod.
     pub pod: String,
-    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. A pod that waits
-    /// has the node of its node affinity. Empty if the node is not known.
+    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. A pod that is
+    /// not scheduled yet has the node of its node affinity. Empty if the node is not known.
     pub node: String,
     port: Result<u16, Gap>,
 }
@@ -128,10 +128,10 @@ impl Agents {
         let selector = format!("&labelSelector={}", encoded(&selector));
         let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
         let (mut agents, _) = listed.map_err(|error| error.gap(Source::Pods))?;
-        // `None` is the lowest, so an agent that can be queried is the first of its node.
+        // `None` sorts before all other values. So the agents of a node begin with an agent that can be queried.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
-        // One pod may replace another pod of its node. Only agents that can be queried are several agents of a node.
+        // One pod may replace another pod of its node. A node keeps several agents only if they can be queried.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
     }

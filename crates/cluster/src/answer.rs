@@ -33,7 +33,7 @@ pub(crate) const OBJECTS: usize = 200_000;
 pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
 const FRAMES: usize = 8;
-/// The largest number of bytes that are read of a text, such as a refusal or `/flagz`.
+/// Portreeve reads at most this number of bytes from a text, such as a refusal or `/flagz`.
 const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 

@@ -1,8 +1,8 @@
 //! Credential plug-ins: the program in a kubeconfig (`exec`), which prints a token or a certificate. Portreeve starts
 //! no other program.
 //!
-//! This file runs the plug-in, and not the client library. The library would run it several times for one client, and
-//! limits neither its time nor its output.
+//! Portreeve runs the plug-in itself. The client library would run it several times for one client, and limits neither
+//! its time nor its output.
 
 use std::{process::Stdio, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// How long before their end credentials are renewed, so that they do not end during a request.
+/// Credentials are renewed this long before they end, so that they do not end during a request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
 /// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;

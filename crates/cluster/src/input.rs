@@ -58,7 +58,7 @@ pub enum Accepted {
 }
 
 impl Input {
-    /// Opens the input. For a pipe, it never waits until a program opens the other end.
+    /// Opens the input. If the input is a pipe, the function does not wait until a program opens the other end.
     ///
     /// # Errors
     /// If the input cannot be opened, is a directory, or is not accepted.

@@ -129,7 +129,7 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     if let Some(doubt) = facts.services_in_doubt() {
         facts.origin = format!("{} ({doubt})", facts.origin);
     }
-    // Services that the files lack are unread, as a Service that was rejected.
+    // Services that the files lack count as unread, like a Service that was rejected.
     let lacking = facts.lacks_services();
     facts.rejected.extend(lacking);
     facts
@@ -139,7 +139,7 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }
 
-/// Facts of which none was read, all for this reason. The range is assumed only if no cluster was requested.
+/// No facts were read, all for the same reason. The range is assumed only if no cluster was requested.
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();

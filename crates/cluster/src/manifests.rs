@@ -35,7 +35,7 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The report shows this error if an object reader stops its parser, not the parser's error.
+/// If an object reader stops its parser, the report shows this error instead of the parser's error.
 const EXPECTED: &str = "expected a Kubernetes object";
 const MESSAGE: usize = 200;
 

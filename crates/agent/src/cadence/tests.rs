@@ -132,7 +132,8 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(cadence.next(now).is_ok(), quiet_at_last, "step {step}");
     }
-    // The next scan waits until the cost of this scan is only the share of a core.
+    // The next scan waits until the cost of this scan, divided by the time since its beginning, is only the agent's
+    // share.
     let scanned = changed + 2 * SECOND;
     cadence.scanned(scanned, 20 * MILLISECOND, None);
     cadence.changed(scanned + MILLISECOND);

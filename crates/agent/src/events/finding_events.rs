@@ -51,7 +51,7 @@ struct Reported {
     sent: Sent,
     at: Timestamp,
     times: i32,
-    /// Whether this node reported the end of the finding the same number of times.
+    /// Whether this node reported the end of the finding as many times as its beginning.
     is_over: bool,
 }
 
@@ -79,7 +79,7 @@ impl FindingEvents {
     /// An Event on the server keeps its text. A new Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
-            // The last Event still needs its end, until the new Event is reported.
+            // If the finding ends before the new Event is reported, this node reports the end of the last Event.
             let (reported, maybe) = (self.reported.take(), self.maybe.take());
             *self = Self { reported, maybe, ..Self::new(severity, event, at) };
             return;

@@ -64,7 +64,7 @@ impl Names {
         let point = (self.incident % u128::from(HOUR.as_secs().unsigned_abs())) as i64 + after;
         let now = at.as_second();
         let begun = now - (now - point).rem_euclid(HOUR.as_secs());
-        // A timestamp is missing only before the first year that a timestamp can have.
+        // The conversion fails only if `begun` is earlier than the earliest possible timestamp.
         Timestamp::from_second(begun).unwrap_or(at)
     }
 
@@ -77,7 +77,7 @@ impl Names {
         format!("portreeve.{:032x}", hash(&[&self.incident(), &hour.as_second().to_string(), &slot]))
     }
 
-    /// It is the same on every node.
+    /// Returns the same text on every node.
     pub(super) fn incident(&self) -> String {
         format!("{:032x}", self.incident)
     }

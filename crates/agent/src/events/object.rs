@@ -40,7 +40,7 @@ pub(super) struct PlannedEvent {
 pub(super) struct NoUid;
 
 impl PlannedEvent {
-    /// If the object was not read just now, it has the uid of the `last` Event about the finding.
+    /// If the object was not read just now, the Event takes the object's uid from the `last` Event about the finding.
     pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
         let mut regarding = regarding(&key.subject, place);
@@ -133,7 +133,7 @@ fn with(text: &str, end: &str) -> String {
     format!("{text}{end}")
 }
 
-/// For the cluster, it is the Service of the cluster's API server.
+/// An Event about the cluster refers to the Service of the cluster's API server.
 fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     let Subject { kind, namespace, name, uid } = subject;
     match kind {

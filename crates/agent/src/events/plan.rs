@@ -87,7 +87,7 @@ pub struct Counters {
     pub written: u64,
     /// Events that existed already, from this node or from another node.
     pub deduplicated: u64,
-    /// Events that were not written, because there were too many findings or because it took too long.
+    /// Events that were not written, because there were too many findings or because a write took too long.
     pub dropped: u64,
     /// Requests that failed, and findings that can have no Event because their object has no uid.
     pub failed: u64,
@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Until the number is known, a request waits as in a very large cluster.
+    /// Until the number of Nodes is known, a request waits as long as in a very large cluster.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }

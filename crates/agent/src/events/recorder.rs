@@ -142,8 +142,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // A request that is due now was not returned, because its time has not quite passed. The task waits for
-                // a moment.
+                // A request can become due after `next` returned no request. Then the task waits only for a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
                 tokio::select! {
                     () = shared.changed.notified() => {}
@@ -247,8 +246,8 @@ impl Writer {
     }
 }
 
-/// Whether the same request will get the same answer again. Four codes may not last. A token can be renewed (401), a
-/// server is busy (408, 429), or two writers used a quota together (409).
+/// Whether the same request will get the same answer again. For four codes, a later answer may differ. A token can be
+/// renewed (401), a server is busy (408, 429), or two writers used a quota together (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }

@@ -49,7 +49,7 @@ pub(super) struct Groups {
     pub(super) allowed: Vec<u64>,
 }
 
-/// It stays the same if Services are created or deleted.
+/// The id stays the same if Services are created or deleted.
 fn id(number: u16, protocol: Bound, is_host_port: bool) -> ClaimId {
     ClaimId(u32::from(number) | u32::from(protocol == Bound::Udp) << 16 | u32::from(is_host_port) << 17)
 }
@@ -259,7 +259,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         local_port: bind.at.port(),
         remote: every(Family::of(ip)),
         remote_port: 0,
-        // The hook does not know this option. With this value, the bind is a conflict.
+        // If the hook does not know `IPV6_V6ONLY`, this value makes the bind a conflict.
         v6only: ip.is_ipv6().then_some(bind.answer != Answer::FamilyUnknown),
         uid: bind.uid,
         inode: 0,
@@ -270,8 +270,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding about this listener beside the node's other listeners. `None` if the finding is not worth an Event. The
-/// second value is the unread input of a rule that could not judge the listener.
+/// The finding about this listener, if it existed together with the node's listeners on other ports. `None` if the
+/// finding is not worth an Event. The second value is the unread input of a rule that could not judge the listener.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();

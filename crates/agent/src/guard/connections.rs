@@ -87,7 +87,8 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, 
     Ok(Connections { listed: on.map(connection).collect(), others: clients.outgoing_missing() })
 }
 
-/// It searches on ports that were just reserved. It searches again while outgoing connections use reserved ports.
+/// Searches for connections on ports that were just reserved. Repeats the search while outgoing connections use
+/// reserved ports.
 pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
     let (mut changes, mut known, mut failed) = (state.subscribe(), BTreeSet::new(), String::new());
     loop {

@@ -114,8 +114,8 @@ impl Reporter {
         tokio::spawn(self.write(event));
     }
 
-    /// Returns whether the API server accepted or refused the Event. Otherwise a later attempt may succeed. The caller
-    /// limits Events about binds, so at most about sixty of them wait at a time.
+    /// Returns true if the API server accepted or refused the Event. If the function returns false, a later attempt may
+    /// succeed. The caller limits Events about binds, so at most about sixty of them wait at a time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);

@@ -399,7 +399,7 @@ fn cgroup_of(groups: &Cgroups, id: u64) -> Result<Cgroup, Gap> {
     groups.of(&HashSet::from([id])).remove(&id).unwrap_or_else(|| Err(gone()))
 }
 
-/// The unread input because of which claims or exemptions may be wrong.
+/// The unread input that makes claims or exemptions uncertain.
 fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     let (cluster, kernel) = (&snapshot.cluster, &snapshot.kernel);
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
@@ -456,7 +456,8 @@ fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
 
-/// The age of the claims: the greatest of the ages of Services and pods, and the delay of the next read of the node.
+/// The age of the claims is the greatest of three times: the age of Services, the age of pods, and the delay of the
+/// next read of the node.
 fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration) -> Option<Duration> {
     Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
@@ -493,7 +494,7 @@ impl Limit {
         }
         self.judged.retain(|(_, at)| within(*at, OF_GROUP_WITHIN));
         let of_group = self.judged.iter().filter(|(group, _)| *group == bind.cgroup);
-        // Refused binds are conflicts, so they have a reserve beyond the limit of all binds.
+        // Refused binds are conflicts, so their limit is higher than the limit for other binds.
         let most = JUDGED + if bind.answer == Answer::Refused { EVENTS as usize } else { 0 };
         let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < most && self.turns.take(now);
         if is_admitted {
@@ -507,8 +508,8 @@ impl Limit {
         is_admitted
     }
 
-    /// Notes that a bind is no conflict. Later binds of its kind are judged, and it does not count for the limit of
-    /// Events. It counts for the limit of its control group, because a process may repeat it without end.
+    /// Notes that a bind is no conflict. Later binds of its kind are judged. The bind does not count for the limit of
+    /// Events. The bind counts for the limit of its control group, because a process may repeat it without end.
     fn is_no_conflict(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
         self.turns.give_back();

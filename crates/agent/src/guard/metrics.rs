@@ -59,7 +59,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     ),
 ];
 
-/// The guard's state, and the age of the older of its facts about Services and about pods.
+/// The guard's state, and the greater of two ages: of its facts about Services, and of its facts about pods.
 #[derive(Debug)]
 pub(super) struct Exported {
     pub(super) state: GuardState,

@@ -62,9 +62,9 @@ use portreeve_rules::{GuardRun, Limits, NodeGuard};
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the guard collects changes of the cluster before it acts: a roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After the beginning of a run for a change, the next change waits for this multiple of the run's processor time. So
-/// changes cost at most 2 % of a core, even if a tenant changes a Service without end. After each reading of the node,
-/// the guard runs in any case.
+/// A change of the cluster starts a run. From the beginning of this run, the next change waits for this multiple of the
+/// run's processor time. So changes cost at most 2 % of a core, even if a tenant changes a Service without end. After
+/// each reading of the node, the guard runs in any case.
 const PAID: u32 = 50;
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -175,7 +175,7 @@ impl GuardConfig {
         }
     }
 
-    /// The ports that the node needs by this snapshot, and the bound of reserved ports.
+    /// The ports that the node needs according to this snapshot, and the number of ports that must stay unreserved.
     ///
     /// # Errors
     /// If the port range was not read: then it is unknown which ports need a reservation.
@@ -189,8 +189,8 @@ impl GuardConfig {
 /// A guard without a successful run for this time is stuck.
 const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 
-/// The guard of this record on this node, and the ports that it reserved since the node booted. `None` if there is no
-/// record. If the record cannot be parsed: the reason.
+/// The guard that uses this record on this node, and the ports that this guard reserved since the node booted. `None`
+/// if there is no record. If the record cannot be parsed: the reason.
 ///
 /// # Errors
 /// If the record, its lock or the list cannot be read.

@@ -49,7 +49,7 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
-    // Objects that were never read count as old as the guard.
+    // If Services or pods were never read, their age is the age of the guard.
     let view_age =
         of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();

@@ -52,7 +52,7 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// If the field is absent, the place of the last field of the path that is present.
+    /// The place of the field. If the field is absent, the place of its nearest present parent in `path`.
     pub(super) fn place(self, path: &str) -> Place {
         self.lines.place(self.object.at_field(path))
     }

@@ -26,7 +26,7 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// A path that a user named may be a pipe. A pipe in a folder is refused, because no program may write to it.
+    /// A path that a user named may be a pipe. A pipe in a folder is refused, because perhaps no program writes to it.
     pub(super) fn accepted(self) -> Accepted {
         match self {
             Self::Named => Accepted::Anything,
@@ -40,8 +40,8 @@ pub(super) struct Found {
     pub(super) failures: Vec<String>,
     /// Their `templates` are not read, because they become manifests only when helm renders them.
     pub(super) charts: Vec<PathBuf>,
-    /// The folder of the kustomization for each of its patches. A patch has only some fields of its object, so its file
-    /// is not read.
+    /// For each patch of a kustomization: the folder of the kustomization. A patch has only some fields of its object,
+    /// so its file is not read.
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
     patches: BTreeMap<PathBuf, PathBuf>,

@@ -153,8 +153,8 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        // Only standard input can come directly from helm. In a file with earlier output of helm, the lines are lines
-        // of this file.
+        // Only standard input can come directly from helm. If a file contains earlier output of helm, Portreeve reports
+        // the lines of the file itself.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {

@@ -34,7 +34,7 @@ const REFUSED: &str = "NodePorts";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The largest number of addresses in use that are kept for one pod. Its containers reported these addresses.
 const MOST_REPORTED: usize = 4;
-/// The largest number of bytes of a container's last message that are read. The kubelet keeps no more (kubernetes
+/// Portreeve reads at most this number of bytes of a container's last message. The kubelet keeps no more (kubernetes
 /// pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
 
@@ -232,7 +232,7 @@ impl Object for Pod {
 }
 
 enum PodFacts {
-    /// A Pod in a file without a Node name may be on any Node.
+    /// If a Pod comes from a file and names no Node, the Pod may be on any Node.
     Placed(Arc<facts::Pod>),
     /// The Pod is on no Node, because no Node has the Pod's ports free.
     Waiting(Arc<WaitingPod>),
@@ -557,8 +557,8 @@ fn failed(container: &ContainerStatus) -> bool {
     container.ready != Some(true) && codes.any(|code| code != 0)
 }
 
-/// The latest start of the failed containers. `None` if one of them does not run. A failed container is not ready and
-/// ended with an error.
+/// The latest start of the failed containers. A failed container is not ready, and a run of it ended with an error.
+/// `None` if one of these containers does not run now.
 fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     let failed = containers.iter().filter(|container| failed(container));
     let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
@@ -572,7 +572,7 @@ fn controller(owner: &OwnerReference) -> Option<Controller> {
 }
 
 /// The Service of a ServiceLB pod, from the pod's labels (k3s pkg/cloudprovider/servicelb.go). Any user can label their
-/// own pods. So the labels count only in the default of `--servicelb-namespace`.
+/// own pods. So the labels count only in `kube-system`, the default of `--servicelb-namespace`.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {
         return None;

@@ -119,7 +119,7 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list still has the memory of the longer structs from which it was made. A cluster has many Services, so
+        // The list was made from longer structs, and still occupies their memory. A cluster has many Services, so the
         // unused memory is freed.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();

@@ -75,7 +75,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// A Job never runs more pods than must complete.
+    /// A Job never runs more pods than its `completions`.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
