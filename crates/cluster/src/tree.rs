@@ -270,8 +270,8 @@ impl<'de> Visitor<'de> for KeyVisitor {
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
         let Spanned { value, defined, .. } = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Key::Name(match value {
-            // The key `<<` without quotes has two characters, with quotes it has four. The place of an alias of the
-            // mapping may have any width. In JSON, the place is not known.
+            // The key `<<` without quotes has two characters, with quotes it has four. `referenced` may be the place of
+            // an alias, with any width, so `defined` counts. In JSON, the place is not known.
             Value::Text(text) if text == MERGE && defined.span().len() == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),

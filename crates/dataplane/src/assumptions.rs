@@ -71,9 +71,9 @@ impl Assumptions {
         self.possible.list.iter()
     }
 
-    /// The assumptions for a socket. `everywhere`: the socket is on every address of this node. Then assumptions are
-    /// left out if an unread `nodePortAddresses` has no address of this node, or a family is off. Such settings would
-    /// be a mistake.
+    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. Then
+    /// assumptions are left out in which an unread setting excludes all addresses of this node, or a family. Such
+    /// settings would be a mistake.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
@@ -140,8 +140,8 @@ impl Assumptions {
 
 #[derive(Debug)]
 struct Possible {
-    /// At least one assumption. At the end are assumptions with unread settings that exclude all addresses of this
-    /// node, or a family.
+    /// At least one assumption. If an unread setting of an assumption excludes all addresses of this node, or a family,
+    /// the assumption is at the end.
     list: Vec<Assumption>,
     /// The number of assumptions at the front of `list` that exclude nothing.
     serving: usize,

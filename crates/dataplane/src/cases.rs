@@ -98,9 +98,10 @@ const MOST_CASES: usize = 256;
 /// The index of an assumption, the choices of a case, and the number of the loss in this case. Zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
-/// Folds the losses of every case of every assumption. No other function draws conclusions from cases. `settings` makes
-/// the reason for several assumptions. Two comparisons have no cases, so they need no fold. `Assumptions::agree`
-/// compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict without assumptions.
+/// Folds the losses of every case of every assumption. No other function draws conclusions from cases. `settings`
+/// returns the reason why there are several assumptions. Two comparisons have no cases, so they need no fold.
+/// `Assumptions::agree` compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict
+/// without assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
@@ -236,8 +237,8 @@ impl Stratum {
 
 impl Addressed<'_> {
     /// The loss of a socket at every address of this node (`everywhere`), or at some addresses. If every possible
-    /// setting gives the same loss, the loss is certain. Otherwise, the assumed defaults decide. Without defaults,
-    /// `everywhere` means that only settings with an address of this node count, whatever `nodePortAddresses` lists.
+    /// setting gives the same loss, the loss is certain. Otherwise, the assumed defaults decide. If no defaults are
+    /// assumed, `everywhere` leaves out unread settings that exclude all addresses of this node, or a family.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,

@@ -114,7 +114,7 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// At the end are configurations without any address of this node, and configurations with a family off.
+/// Configurations without any address of this node, and configurations with a family off, are at the end.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -131,7 +131,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// Only the devices are not in the configuration, and the version if it matters.
+/// If neither `wildcard_entries` nor Cilium's version was read, the configuration may have either value.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
@@ -197,8 +197,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // Not measured, from Cilium's source code: if `connect` does not translate a connection, the process gets it,
-        // except packets of pods.
+        // Not measured, from Cilium's source code: if `connect` does not translate a connection, the process on the
+        // node gets the connection. Packets of pods are an exception.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,

@@ -66,7 +66,7 @@ const TWO_SERVICES: &str = "two Services claim it, and their order is not define
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
 
-/// The largest number of Services with one claim that a contest compares. A file may have any number.
+/// A contest compares at most this number of Services that claim the same address and port. A file may have any number.
 pub const MOST_SERVICES: usize = 8;
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
@@ -200,7 +200,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// The addresses at which this contest's listener loses connections to the first claim in this case; `None` without
-    /// a loss. `counts` selects the losses. `excuse` is true if no loss is a conflict.
+    /// a loss. `counts` selects the losses. If `excuse` is true, the losses are no conflicts, and the result is `None`.
     ///
     /// # Errors
     ///
@@ -461,7 +461,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
-                // At a link-local address, NodePort and hostPort lead nowhere. Elsewhere, their unknown order decides.
+                // At a link-local address, NodePort and hostPort both lead nowhere. At other addresses, the answer
+                // depends on their order, which is unknown.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listeners);
                     return Err(either(&redirected(), &served, UNDEFINED));
@@ -630,7 +631,7 @@ pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddres
     };
     match socket.serves(Family::of(to.ip)) {
         Some(_) => may_answer(case, socket),
-        // The case chooses about IPv4 only if the socket would answer with IPv4.
+        // If the socket would answer with IPv4, the case chooses whether the socket also gets IPv4.
         None => may_answer(case, &Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
     }
 }
@@ -651,7 +652,7 @@ fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
     }
 }
 
-/// Without the claims that get no connection in any order.
+/// Keeps only the claims that get the connection in at least one order.
 fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(usize, Outcome)> {
     let loses = |outcome: Outcome| claims.iter().any(|(_, other)| assumption.outranks(*other, outcome));
     claims.iter().copied().filter(|(_, outcome)| !loses(*outcome)).collect()

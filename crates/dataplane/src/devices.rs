@@ -15,7 +15,7 @@ pub(super) struct Devices<'a> {
     config: &'a CiliumConfig,
     interfaces: &'a Interfaces,
     primary: [Option<IpAddr>; 2],
-    /// Whether an entry of `devices` is the name of no link. The entry may be an alternative name of a link.
+    /// Whether `devices` has an entry that is not the name of a link. The entry may be an alternative name of a link.
     has_stranger: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Devices<'a> {
         }
         let detects = self.config.devices.is_empty() || self.config.detects_devices;
         let chosen = if detects { self.detected(link) } else { Some(false) };
-        // An entry that is the name of no link may be an alternative name of this link.
+        // An entry of `devices` that is not the name of a link may be an alternative name of this link.
         chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
@@ -114,8 +114,8 @@ mod tests {
         healthy::{PRIMARY, ip, seen},
     };
 
-    /// Whether Cilium serves, with these entries of `devices`, the addresses of a second link of this kind, and of the
-    /// Node.
+    /// Returns two values for these entries of `devices`: whether Cilium serves the address of this link, and whether
+    /// it serves the Node's address.
     fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
         have_in(link, kind, devices, detects, |_| ())
     }

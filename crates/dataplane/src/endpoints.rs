@@ -43,8 +43,8 @@ impl<'a> Endpoints<'a> {
     /// # Errors
     ///
     /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints. A slice that could
-    /// not be used may change the backing, unless a ready endpoint decides. Without this node's name, an endpoint of
-    /// each node may be here.
+    /// not be used may change the backing, unless a ready endpoint decides. If this node's name is unknown, an endpoint
+    /// of any node may be on this node.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);

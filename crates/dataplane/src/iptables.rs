@@ -76,7 +76,8 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
         (_, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::NodePort),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
         (Outcome::Listener, _) => Some(ClaimKind::NodePort),
-        // kube-proxy writes rules that refuse and rules that drop in no fixed order.
+        // kube-proxy writes rules that refuse connections and rules that drop packets. The order of these rules is not
+        // fixed.
         _ if external_ip != node_port => None,
         _ => Some(ClaimKind::NodePort),
     }

@@ -72,9 +72,9 @@ fn name(service: &Service) -> Name<'_> {
     (&service.namespace, &service.name)
 }
 
-/// For each Service with an address, port and protocol of another Service: the other Service. The value is `None` if
-/// there were too many ports to compare. Cilium serves the earlier Service, and no part of the later Service, not even
-/// its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+/// Two Services may have the same address, port and protocol. For each such Service, the value is the other Service.
+/// The value is `None` if there were too many ports to compare. Cilium serves the earlier Service, and no part of the
+/// later Service, not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
 pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {

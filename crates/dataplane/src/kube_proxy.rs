@@ -74,7 +74,7 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
-/// An address of each family that no node has, for a list without an address of this node.
+/// For each family, an address that no node has. So a list of these addresses has no address of this node.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
 fn listing(list: &[&str]) -> ProxyConfig {

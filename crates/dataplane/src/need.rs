@@ -87,7 +87,7 @@ impl<'a> Need<'a> {
     pub fn is_to_reserve(self, number: u16) -> bool {
         match self {
             Self::Declared(..) | Self::HostPort(..) => true,
-            // Whichever program the probe is for, this program is a server of this node.
+            // A probe expects a program on its port. This program is a server of this node, whichever program it is.
             Self::Probe(..) => true,
             // kube-proxy starts later than the node's first connections, so its ports are reserved before it listens.
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
@@ -224,8 +224,8 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// If a server of this TCP port is absent: the assumption that no socket is bound to the port without listening.
-    /// Not every scan lists such sockets.
+    /// If a server of this TCP port is absent, returns an assumption in words: no socket is bound to the port without
+    /// listening. Not every scan lists such sockets.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
         let why = self.bound_unlisted()?;
         let at = (protocol, number);

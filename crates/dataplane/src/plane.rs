@@ -18,7 +18,7 @@ use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 #[derive(Debug)]
 pub(super) struct DataPlane {
     pub(super) mode: Mode,
-    /// The settings on which the answers depend. Assumptions have one value for all other settings.
+    /// The settings on which the answers depend. Every other setting has the same value in all assumptions.
     pub(super) settings: &'static [Setting],
     /// The possible configurations if the configuration was not read.
     pub(super) unread: fn() -> Vec<ProxyConfig>,
@@ -35,8 +35,8 @@ pub(super) struct DataPlane {
     /// the result for each protocol.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
-    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. Of two claims of
-    /// one kind, one wins if it wins in both orders.
+    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. If two claims
+    /// have the same kind, a claim wins only if it wins as the first argument and as the second.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. The argument is the outcome
     /// of the NodePort. `None` if the order of the claims is not defined.

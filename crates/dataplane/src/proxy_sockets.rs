@@ -47,7 +47,8 @@ pub struct Proxy<'a> {
 pub enum Group<'a> {
     /// The sockets of one control group, by its path.
     Cgroup(&'a str),
-    /// The sockets of one process, by its pid and its start time, without a control group or in a session.
+    /// The sockets of one process, by its pid and its start time. The process has no control group of its own: for
+    /// example, it runs in a login session.
     Process(u32, u64),
     /// The owner is unknown.
     Unknown,
@@ -145,7 +146,8 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// The unread process, if only the processes show which program of the proxy's control group has the socket.
+    /// Sometimes only the processes show which program of the proxy's control group has the socket. In this case,
+    /// returns the unread process.
     fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
@@ -153,7 +155,7 @@ impl<'a> Proxy<'a> {
         process.gap().or(its_process.gap()).filter(|_| is_beside)
     }
 
-    /// Whether one program has this socket, and each socket that was queried for the mode and did not answer.
+    /// Whether the program of this socket also has each socket that was queried for the mode and did not answer.
     pub fn hangs(&self, socket: &Socket) -> bool {
         let is_of_one = |it: &&Socket| holder(it).zip(holder(socket)).and_then(|(a, b)| are_of_one_program(a, b));
         !self.hang.is_empty() && queried(self.snapshot).iter().all(|it| is_of_one(it) == Some(true))
@@ -216,8 +218,9 @@ impl<'a> Proxy<'a> {
 }
 
 /// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. A proxy
-/// opens each port when the port is allocated, and may be late with a few ports. If more ports are free, no owner is a
-/// proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no NodePorts.
+/// opens each port when the port is allocated, and may be late with a few ports. If more ports have no listener, no
+/// owner is a proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no
+/// NodePorts.
 ///
 /// # Errors
 ///
@@ -251,8 +254,8 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
         _ => free.clear(),
     }
-    // One NodePort with a process outside pods proves nothing. A proxy that opens NodePorts runs as a pod, or inside a
-    // daemon that has other ports too.
+    // If a process outside pods listens on one NodePort, this does not prove that the process is a proxy. A proxy that
+    // opens NodePorts runs as a pod, or inside a daemon that has other ports too.
     let outside = |group: &Group<'_>| {
         let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
         sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))

@@ -151,8 +151,8 @@ impl Settings {
         });
     }
 
-    /// Only a network of `nodePortAddresses` that begins in loopback names loopback. A larger network that contains
-    /// loopback does not count (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// Loopback counts as named only if a network of `nodePortAddresses` begins with a loopback address. A larger
+    /// network that contains loopback does not count (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());

@@ -319,8 +319,8 @@ impl Index {
         })
     }
 
-    /// Whether no read of the endpoints of these Services is pending: each read succeeded or failed. Making the facts
-    /// would cost more.
+    /// Whether the read of the endpoints of these Services has ended, with success or with an error. This check costs
+    /// less than making the facts.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         match &slices.selection {

@@ -14,8 +14,9 @@ use crate::{
 };
 use portreeve_facts::Why;
 
-/// The settings of a place are gone after this number of polls in a row without the place, about ten seconds. A server
-/// that just started may not have all its resources yet. Without a missing setting, the NodePort range would be wrong.
+/// If a place is missing in this number of polls in a row (about ten seconds), its settings count as gone. A server
+/// that just started may not have all its resources yet. If the settings were dropped at once, the NodePort range would
+/// be wrong.
 const POLLS_UNTIL_GONE: u32 = 5;
 /// Up to this number of Nodes in a cluster, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;

@@ -61,8 +61,8 @@ impl WatchPosition {
         }
     }
 
-    /// Notes that the server did not send the whole state at the start of a watch. The next state is then a LIST.
-    /// Returns false for the caller: the watch began without a state.
+    /// Notes that the server did not send the whole state at the start of a watch. The watcher then reads the next
+    /// state with a LIST. Returns false for the caller: the watch began without a state.
     pub(super) fn knows_no_streams(&mut self) -> bool {
         self.streams = false;
         false

@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The number of frames that one batch should have.
 const WANTED: u32 = 64;
-/// A batch is full only if a server sends constantly, and more than any cluster changes.
+/// A batch is full only if a server sends constantly, and faster than any real cluster changes.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
 /// The largest number of batches that are read without a pause. Each period of [`LONGEST`] permits one more batch.
@@ -35,7 +35,7 @@ impl ReadingPace {
         Self { saved: SAVED, at: now, frames: 0, bytes: 0 }
     }
 
-    /// The pause before the next read, with which a batch begins.
+    /// The pause before the next batch is read.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.saved = (self.saved + passed.div_duration_f64(LONGEST)).min(SAVED);
@@ -48,8 +48,8 @@ impl ReadingPace {
             return Duration::ZERO;
         }
         if is_full {
-            // The next pause is as long as the last pause and the batch together. Pauses grow until the work is a small
-            // part.
+            // The next pause is as long as the last pause and the batch together. Pauses grow until the work takes only
+            // a small part of the time.
             return passed.clamp(SHORTEST, LONGEST);
         }
         // At the present rate, about [`WANTED`] frames arrive during the next pause.
@@ -70,7 +70,8 @@ impl ReadingPace {
 mod tests {
     use super::*;
 
-    /// The number of batches within `lasts`, if a frame arrives in each period `every`, and the last pause.
+    /// Simulates one frame in each period `every`, for the time `lasts`. Returns the number of batches and the last
+    /// pause.
     fn storm(lasts: Duration, every: Duration) -> (u32, Duration) {
         let begun = Instant::now();
         let (mut now, mut pace, mut batches, mut last) = (begun, ReadingPace::new(begun), 0, begun);

@@ -49,7 +49,7 @@ impl EventLines {
 /// The meaning of a line. The last field of most variants is the resource version after the line.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
-    /// The new state of the object with a title; `None` if no rule uses the object.
+    /// The new state of the object with this title, `namespace/name`; `None` if no rule uses the object.
     Applied(String, Option<CachedObject>, Option<String>),
     /// The object with a title was deleted.
     Deleted(String, Option<String>),

@@ -122,7 +122,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
 
 fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     let services = round.not_served().at(port);
-    // Perhaps Cilium serves the Services with the label.
+    // Perhaps Cilium serves the Services with the label `service.kubernetes.io/service-proxy-name`.
     let doubt = round.unread_proxy_name().filter(|_| serves_here(round.now) != Some(false));
     let detail = doubt.map_or_else(
         || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),
