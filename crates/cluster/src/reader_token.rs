@@ -32,7 +32,8 @@ const VALID: i64 = 600;
 const USED: Duration = Duration::from_secs(300);
 /// The time for which a refusal counts for every agent. Then a new token is requested.
 const REFUSED: Duration = Duration::from_secs(5);
-/// The time to wait for a busy API server kube-apiserver requests one second (`util/flowcontrol` and `max_in_flight`).
+/// The time to wait for a busy API server: one second, as in kube-apiserver's answers (`util/flowcontrol` and
+/// `max_in_flight`).
 const BUSY: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]

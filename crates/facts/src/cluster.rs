@@ -66,8 +66,8 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// The Services of the cluster that the input lacks, as an object that could not be used. Each cluster has the
-    /// Service [`API_SERVER`].
+    /// If the input lacks Services of the cluster, returns a `Gap` for them, as for an object that could not be used.
+    /// Each cluster has the Service [`API_SERVER`].
     pub fn lacks_services(&self) -> Option<Gap> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let is_whole = services.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
@@ -120,13 +120,14 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// An object that could not be used, and that may be a Service, or the Services that files lack. Their ports are
-    /// unknown.
+    /// The reason why the ports of some Services are unknown. An object that may be a Service could not be used, or
+    /// files lack Services.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// An object that could not be used, and that may be a Pod, or [`Self::unplaced_pod`]. Its hostPorts are unknown.
+    /// The reason why the hostPorts of some Pods are unknown. An object that may be a Pod could not be used, or
+    /// [`Self::unplaced_pod`] is the reason.
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods).or_else(|| self.unplaced_pod())
     }
@@ -138,13 +139,14 @@ impl ClusterFacts {
         self.unread_pod().filter(|gap| gap.source == Source::Pods || pods.iter().any(has))
     }
 
-    /// The reason why a Pod with the name of a node may be on this node.
+    /// The reason why a Pod with a `nodeName` may be on this node.
     pub fn unplaced_pod(&self) -> Option<&Gap> {
         let mut pods = self.pods.known_part(Unread::Reported("the gap of Pods")).iter();
         self.unknown_node().filter(|_| pods.any(|pod| pod.node.is_some()))
     }
 
-    /// The Pods with the name of a node that may be on this node, because [its name is unknown](Self::unknown_node).
+    /// The Pods that have a `nodeName` and may be on this node, because [this node's name is
+    /// unknown](Self::unknown_node).
     pub fn unplaced_pods(&self) -> impl Iterator<Item = &Pod> {
         let is_unknown = self.unknown_node().is_some();
         let pods = self.pods.known_part(Unread::Reported("the gap of Pods")).iter().map(Arc::as_ref);
@@ -163,8 +165,8 @@ impl ClusterFacts {
     }
 
     /// The reason why it is unknown which Pods and endpoints are on this node. The hostname is only a guess of the
-    /// node's name, and no Node, and no Pod with an address, has the name. `None` if no Pod, and no endpoint of a
-    /// Service with a policy Local, has the name of a node.
+    /// node's name, and no Node, and no Pod with an address, has the name. `None` if the name is not needed: no Pod has
+    /// a `nodeName`, and no endpoint of a Service with a policy Local has one.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
             return None;
@@ -542,7 +544,7 @@ pub struct Overrides {
     /// `--set proxy_mode`. Unlike [`Self::proxy_mode`], it does not state that a proxy of this mode runs now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supposed_mode: Option<Learned<Mode>>,
-    /// The node's settings before `--set` changed one. The open sockets got their ports with these settings.
+    /// The node's settings before `--set` changed a setting. The open sockets got their ports with these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sysctls_before: Option<Sysctls>,
 }

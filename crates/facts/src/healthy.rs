@@ -160,7 +160,7 @@ impl Snapshot {
         self.socket(Protocol::Tcp, state, local, remote, |_| ())
     }
 
-    /// Adds a socket. In the state of a listener, it is a listener.
+    /// Adds a socket. The state decides whether the socket is a listener.
     #[track_caller]
     pub fn socket(
         mut self,

@@ -49,8 +49,8 @@ pub struct KernelFacts {
     pub nameservers: Reading<Vec<IpAddr>>,
     /// The IPVS virtual servers. Empty if the kernel has IPVS, and IPVS has no virtual server.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// IPVS connections to requested ports: the first 4,096, and every connection that took the answer to a flow of
-    /// [`Masquerade::unanswered`].
+    /// IPVS connections to requested ports: the first 4,096, and every connection to which IPVS gave the answer to a
+    /// flow of [`Masquerade::unanswered`].
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
     /// Flows whose source address was translated to an address of this node. Reading them needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_requested")]
@@ -158,8 +158,8 @@ pub struct NodeQuery {
     /// Local ports. The scan lists client sockets on these ports, and masqueraded flows that have no answer.
     pub client_ports: PortSet,
     /// Local ports that a server needs and may be unable to get, and the port of `owner`. If no process listens on one
-    /// of these ports, the scan reads two more facts. One is which peers of the port's clients are servers. The other
-    /// is which sockets are bound to the port without listening.
+    /// of these ports, the scan reads two more facts: the peers of the port's clients that are servers, and the sockets
+    /// that are bound to the port without listening.
     pub contested: PortSet,
     /// Whether the scan also searches for clients on ports outside the ephemeral port range. Such a client chose its
     /// port by number. On a host with many connections, this search costs more than all other facts.
@@ -273,7 +273,7 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels with a UDP port that are down, each with its port. For WireGuard, the port is the
+    /// The tunnels that are down and have a UDP port, each with this port. For WireGuard, the port is the
     /// [default](Link::wireguard).
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
@@ -522,7 +522,7 @@ pub struct Masquerade {
     /// with no flow is absent.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
     /// At most 64 flows without an answer whose source port became a port of [`NodeQuery::client_ports`]. A TCP flow
-    /// without an answer is in SYN_SENT. In another protocol, the flow has no reply.
+    /// without an answer is in SYN_SENT. For UDP and SCTP, conntrack has seen no reply to the flow.
     pub unanswered: Vec<MasqueradedFlow>,
     /// The number of flows without an answer that are not listed.
     pub beyond: u64,

@@ -72,7 +72,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why code may treat an unread fact as absent, or an unread list as empty, and misses no problem.
+/// The reason why code misses no problem, although the code treats an unread fact as absent or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.

@@ -206,9 +206,9 @@ impl Snapshot {
         }
     }
 
-    /// The mode of a kube-proxy that only the cluster's settings show, and that may be removed. The node has a link of
-    /// Cilium or of another replacement, or its links were not read. Users who remove kube-proxy often leave its
-    /// ConfigMap.
+    /// The mode of a kube-proxy that appears only in the cluster's settings. This kube-proxy may have been removed: the
+    /// node has a link of Cilium or of another replacement, or its links were not read. Users who remove kube-proxy
+    /// often leave its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;

@@ -21,7 +21,7 @@ impl Snapshot {
             Some(SNAPSHOT_SCHEMA) => {
                 let mut snapshot: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
                 snapshot.cluster = snapshot.cluster.in_order();
-                // Earlier scans took the hostname for the node's name.
+                // Earlier versions of the scan used the hostname as the node's name.
                 if snapshot.cluster.unknown_node().is_none() {
                     let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
                     snapshot.cluster.rejected.extend(unknown);

@@ -308,8 +308,8 @@ pub struct Clients {
     /// Then, if the kernel [lists them](lists_bound), at most 64 sockets that are bound to a
     /// [contested](super::NodeQuery::contested) port and neither listen nor connect.
     pub sockets: Vec<Socket>,
-    /// Peers of TCP connections on the requested ports that must be servers. Each peer also has a connection from a
-    /// port of this host without a listener. So this host connected, and the peer accepted.
+    /// Peers of TCP connections on the requested ports. Each peer is certainly a server: the peer also has a connection
+    /// from a port of this host without a listener. So this host connected, and the peer accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
     /// The number of sockets that are not listed.

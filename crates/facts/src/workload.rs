@@ -19,8 +19,9 @@ pub struct Workload {
     /// The number of pods at the same time, if set: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. It does with the
-    /// strategy `RollingUpdate` if `maxUnavailable` means no pod, the default of a Deployment with fewer than four pods.
+    /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. With the strategy
+    /// `RollingUpdate`, a rollout does so if `maxUnavailable` comes to zero pods. This is the default of a Deployment
+    /// with fewer than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.

@@ -735,8 +735,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// At any call of the guard, another program may write, or the guard may be killed. Only between a read and the
-        /// write that follows at once, no program writes: the kernel has no compare-and-swap for the list.
+        /// At any call of the guard, another program may write, or the guard may be killed. There is one exception: no
+        /// program writes between a read and the write directly after it. The kernel has no compare-and-swap for the
+        /// list.
         #[test]
         fn no_interleaving_loses_an_entry_of_another_program_and_the_wanted_ports_are_reserved_in_the_end(
             at_first in some_ports(),

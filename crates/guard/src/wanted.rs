@@ -66,8 +66,8 @@ impl Reason {
     }
 }
 
-/// This text marks a message about a field of a pod that needs no port of the node. A tenant can write a value into
-/// this field that no kernel accepts.
+/// This text marks a message about the sysctls of a pod. The node needs no port for these sysctls, and a tenant can
+/// write a value that no kernel accepts.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
 /// Whether an object that Portreeve rejected may have a port that the node needs. If the node's name is wrong, the pods
@@ -127,7 +127,7 @@ impl Wanted {
         Self { ports, unread }
     }
 
-    /// Whether an input was not read that may have ports of `class`. If `class` is `None`: whether any input was not
+    /// Whether there is an unread input that may have ports of `class`. If `class` is `None`: whether any input was not
     /// read.
     pub fn is_unread(&self, class: Option<Class>) -> bool {
         self.unread.iter().any(|gap| {

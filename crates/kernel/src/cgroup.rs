@@ -106,8 +106,8 @@ impl Cgroups {
         fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|directory| directory.ino())
     }
 
-    /// The cgroup id of each pod, by the uid in the cgroup's name. Pods without a cgroup are missing, and pods that
-    /// this process cannot see.
+    /// The cgroup id of each pod, by the uid in the cgroup's name. Two kinds of pods are missing: pods without a
+    /// cgroup, and pods that this process cannot see.
     pub fn pods(&self) -> HashMap<String, u64> {
         let mut pods = HashMap::new();
         let Ok(mount) = &self.mount else { return pods };

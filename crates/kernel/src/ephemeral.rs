@@ -100,7 +100,7 @@ impl Hash for Destination {
 struct Count {
     used: u32,
     time_wait: u32,
-    /// `used`, plus the floor at the time when the count of this destination began. If the floor reaches the credit,
+    /// `used`, plus the `floor` of the [`Tally`] at the time when this count began. If the floor reaches the credit,
     /// the destination is forgotten.
     credit: u64,
     example: Claim,

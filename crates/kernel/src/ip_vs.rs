@@ -17,8 +17,9 @@ pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`. It keeps the first 4,096 connections, and all connections
-/// that took the answer to a flow in `unanswered`. The client of such a connection is the server of the flow.
+/// Reads connections whose virtual server has one of `ports`. It keeps the first 4,096 connections, and every
+/// connection to which IPVS gave the answer to a flow in `unanswered`. The client of such a connection is the server of
+/// the flow.
 ///
 /// # Errors
 /// As [`servers`].

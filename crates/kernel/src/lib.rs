@@ -128,7 +128,7 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // Without a sign that ports are scarce, a process without the right to list flows misses nothing.
+            // The pools count as unread only if there is a sign that ports are scarce. Otherwise no rule needs them.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }

@@ -53,8 +53,8 @@ fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of `peers`, one connection to the peer from a port outside `ports` on which no process listens, if it
-/// exists.
+/// For each of `peers`: one connection to the peer, if such a connection exists. Its local port is outside `ports`, and
+/// no process listens on this port.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;

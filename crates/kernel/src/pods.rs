@@ -46,10 +46,10 @@ const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. A pod's range and its
 /// listeners could be read only with CAP_SYS_ADMIN and a thread in the namespace. So for a pod in `pods`, the range
-/// comes from its specification. Such a pod is not walked if, by its sockstat, each protocol has fewer sockets than
-/// half of its ports. Any other pod is walked if it has at least `worth_walking` sockets; then each local port without
-/// a listener counts. For the first eight of `pods` that need ports, the sockets on these ports are listed. `proc` is
-/// the place where the host's `/proc` is mounted. `known` has the facts from earlier scans.
+/// comes from its specification. Such a pod is not walked if its sockstat shows, for each protocol, fewer sockets than
+/// half of the pod's ports. Any other pod is walked if it has at least `worth_walking` sockets; then each local port
+/// without a listener counts. For the first eight of `pods` that need ports, the sockets on these ports are listed.
+/// `proc` is the place where the host's `/proc` is mounted. `known` has the facts from earlier scans.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if some processes of the node, or their namespaces, are not
@@ -65,7 +65,7 @@ pub fn pod_namespaces(
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // Without CAP_SYS_PTRACE, it is luck if all pods are visible, so the error is returned anyway.
+    // Without CAP_SYS_PTRACE, all pods are visible only by chance. So the error is returned even then.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
@@ -153,8 +153,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 }
 
 impl Found {
-    /// Reads the facts of a process that are not known yet. Takes its namespace, unless it is in `passed`, and then
-    /// returns the uid of the pod.
+    /// Reads the facts of a process that are not known yet. If the process's network namespace is not in `passed`,
+    /// takes the namespace and returns the uid of the pod.
     fn scan(
         &mut self,
         directory: &Path,
@@ -175,8 +175,8 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process outside the pod may have entered the namespace. Its cgroup has no pod; the next process's cgroup
-        // may have it.
+        // A process outside the pod may have entered the namespace. The cgroup of this process has no pod. The cgroup
+        // of the next process may have the pod.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {

@@ -25,7 +25,7 @@ use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 /// The longest command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
 const COMMAND: usize = 64;
 const COMMAND_LINE: usize = 512;
-/// The largest number of bytes that are read of a file with one line. The next number is for files with many lines.
+/// Portreeve reads at most this number of bytes of a file with one line. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
 /// The kubectl plugin compiles for macOS, whose clock has another name.

@@ -17,7 +17,7 @@ use portreeve_facts::{Gap, Source, Why};
 /// (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
-/// The largest number of bytes that are read of the id, which is shorter.
+/// Portreeve reads at most this number of bytes of the id. The id is shorter.
 const BOOT_ID_LENGTH: u64 = 64;
 
 /// The longest line that is read. The lines of the expected files are much shorter.

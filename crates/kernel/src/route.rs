@@ -235,7 +235,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The name in ip-link(8) of an option that all VXLAN devices on one socket have, or none of them. `external` is
+/// The name in ip-link(8) of an option. All VXLAN devices on one socket have this option, or none has it. `external` is
 /// another such option.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [

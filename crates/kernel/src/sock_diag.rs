@@ -23,7 +23,8 @@ const INET_DIAG_BC_D_GE: u8 = 4;
 const INET_DIAG_BC_D_LE: u8 = 5;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// The size of a test in a filter program, in bytes. Below: of a jump, and of a range with its two tests and a jump.
+/// The size of a test in a filter program, in bytes. The next sizes are for a jump, and for a range: two tests and a
+/// jump.
 const TEST: usize = 8;
 const JUMP: usize = 4;
 const RANGE: usize = 2 * TEST + JUMP;
@@ -109,8 +110,8 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
     }
 }
 
-/// At most [`RANGES`] ranges that contain all of `ports`, and leave out the widest ranges of other ports. A socket that
-/// the kernel filters out is neither sent nor parsed, which would take longer than a few comparisons.
+/// At most [`RANGES`] ranges that contain all of `ports`, and leave out the widest ranges of other ports. The kernel
+/// filters out other sockets with a few comparisons. To send and parse a socket would take longer.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;

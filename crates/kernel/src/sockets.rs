@@ -109,7 +109,8 @@ impl Sockets {
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // SCTP without tables is not loaded, and a request to sock_diag would make the kernel search for a module.
+        // If SCTP has no tables, the kernel has not loaded SCTP. A request to sock_diag would then make the kernel
+        // search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {

@@ -39,7 +39,7 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
 pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
-    // Before Linux 4.16, the kernel added the counts of all namespaces, without sockets that no process has.
+    // Before Linux 4.16, the kernel added the counts of all namespaces, and did not count sockets that no process has.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);

@@ -63,8 +63,8 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// The result: whether all input was read. If a right is missing, the user lacks it, so no profile excuses the
-    /// unread input.
+    /// The result: whether all input was read. If a right is missing, the user lacks this right. So the unread input
+    /// counts with every profile.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))

@@ -24,7 +24,8 @@ pub enum CheckResult {
     NotChecked = 2,
 }
 
-/// The end of the sentence about no findings, if the result is clear although some rules could not judge.
+/// The end of the sentence that reports no findings. It is used if the result is clear although some rules could not
+/// judge.
 pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 
 /// An input that was not read, or not judged.
@@ -57,8 +58,8 @@ impl Open {
     }
 
     /// An unread input that may change an answer. Input that was not requested changes nothing, except Services, which
-    /// every answer about ports needs. Unread redirections count like a rule that judged nothing, as for the rule about
-    /// leftover redirections.
+    /// every answer about ports needs. Unread redirections count as a rule that judged nothing. The rule about leftover
+    /// redirections counts them in the same way.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -178,11 +179,11 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool
     Some(format!("{are} not judged: {}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
-/// Whether a missing input is no failure for a rule. A missing right excuses the input, or a missing feature of the
-/// kernel or the proxy. Input is also excused if it was not requested, if it can have several values, or if kube-proxy
-/// does not answer about its mode, its settings or health checks. A missing feature does not excuse Services,
-/// EndpointSlices, Pods and Nodes, because every API server has them. Any reason excuses kube-proxy's metrics and its
-/// process.
+/// Whether a missing input is no failure for a rule. The input is excused if a right is missing, or if the kernel or
+/// the proxy lacks a feature. Input is also excused if it was not requested, if it can have several values, or if
+/// kube-proxy does not answer about its mode, its settings or health checks. A missing feature does not excuse
+/// Services, EndpointSlices, Pods and Nodes, because every API server has them. Any reason excuses kube-proxy's metrics
+/// and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,

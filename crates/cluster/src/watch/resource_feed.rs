@@ -42,8 +42,7 @@ impl ResourceFeed {
         self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
     }
 
-    /// Makes a new connection. The caller makes one after every failure, so that a new token or certificate authority
-    /// is used.
+    /// Makes a new connection, so that a new token or certificate authority is used after a failure.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
         Ok(Server::new(client, address, self.access.request_timeout).without_retry())

@@ -63,7 +63,7 @@ enum Stop {
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    /// A connection whose sockets `open` makes. The first dump makes the first socket.
+    /// A connection. `open` makes its sockets. The first dump makes the first socket.
     pub fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }

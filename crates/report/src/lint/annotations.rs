@@ -56,7 +56,8 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// A line of a log in which a runner finds no command in the current form (`::`) or the old form (`##[`).
+/// Changes a line of a log so that a runner finds no command in it: neither the current form (`::`) nor the old form
+/// (`##[`).
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }

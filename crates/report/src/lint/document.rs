@@ -56,7 +56,7 @@ struct LintDocument {
     namespace: Option<String>,
     /// The findings, by file and line.
     findings: Vec<PlacedProblem>,
-    /// How many findings the owners of their objects accept, by annotation; they are not among `findings`.
+    /// The number of findings that an annotation of their object accepts. `findings` does not list these findings.
     accepted: usize,
     /// Rules that could not judge some object.
     unknown: Vec<Unknown>,
@@ -81,7 +81,7 @@ struct NotRun {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PlacedProblem {
-    /// The file, as it was named; `standard input`.
+    /// The file, as the user named it, or `standard input`.
     file: String,
     /// The line of the field, from 1.
     line: u64,

@@ -29,8 +29,8 @@ pub fn is_undecided(report: &LintReport) -> bool {
     undecided(report).is_some()
 }
 
-/// The unread inputs that could hide a finding that sets the result. The words have no help, because the flags of a scan
-/// are no flags of `lint`.
+/// The unread inputs that could hide a finding that sets the result. The text suggests no flags, because `lint` does
+/// not have the flags of a scan.
 pub(crate) fn undecided(report: &LintReport) -> Option<String> {
     let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
     let open = report.unknown.iter().map(|it| Open::of_rule(it.rows, it.claims, &it.gap));

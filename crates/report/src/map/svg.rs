@@ -14,7 +14,7 @@ const ROW: u16 = 100;
 const BLOCK: u16 = 20;
 /// The distance between two squares, in pixels.
 const PITCH: usize = 10;
-/// The space left of the first column, in pixels, for the number of the row's first port.
+/// The space to the left of the first column, in pixels. This space has the number of the row's first port.
 const LEFT: usize = 56;
 /// The space above the first row, in pixels, for the title.
 const TOP: usize = 44;
