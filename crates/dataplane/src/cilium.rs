@@ -131,7 +131,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// If neither `wildcard_entries` nor Cilium's version was read, the configuration may have either value.
+/// If `host_namespace_only` is on and `wildcard_entries` is unknown, `wildcard_entries` may have either value.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
