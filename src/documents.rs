@@ -107,7 +107,7 @@ fn rules_index() -> String {
         "# Rules\n\nA finding has an id and a variant, for example `node-port-claimed-twice/lost`. [`lint`](../lint.md) uses the same ids \
          for conflicts that manifests would cause. On the page of a rule, the column *decided by* names the part of the system \
          that decides between two claims. *Supply* means that ports or file descriptors run out, or that a \
-         range of automatic ports contains a needed port. *State* means that no two claims meet.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
+         range of automatic ports contains a needed port. *State* means a wrong state without a conflict.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
     )
 }
 

@@ -62,7 +62,12 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let what = format!("{CHANGES} changes of Services a second");
     vec![
         Row::alone(format!("{what}: processor time"), "% of a core", [ours], Promise::AtMost(MOST)),
-        Row::alone(format!("{what}: the same of curl, which drops the stream"), "% of a core", [theirs], Promise::None),
+        Row::alone(
+            format!("{what}: processor time of curl, which discards the stream"),
+            "% of a core",
+            [theirs],
+            Promise::None,
+        ),
         Row::alone(format!("{what}: changes that were made"), "changes a second", [rate], Promise::None),
     ]
 }

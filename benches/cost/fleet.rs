@@ -102,7 +102,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     fleet.tell_of_memory("after that");
     fleet.outage(away);
     fleet.tell_of_memory("after an outage");
-    fleet.during("while all are restarted, one by one", |fleet| {
+    fleet.during("while all agents are restarted, one by one", |fleet| {
         for number in 0..size {
             fleet.agents[number] = fleet.agent(number);
             fleet.ready(number);

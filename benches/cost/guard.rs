@@ -60,7 +60,12 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             [rate],
             Promise::AtMost(MOST_PROCESSOR),
         ),
-        Row::alone(format!("{what}: from a Service to its reservation"), "ms", waits, Promise::AtMost(MOST_WAIT)),
+        Row::alone(
+            format!("{what}: time from a new Service to its reservation"),
+            "ms",
+            waits,
+            Promise::AtMost(MOST_WAIT),
+        ),
     ]
     .into_iter()
     .chain(hook::measure(&cluster, &directory, small))

@@ -50,13 +50,23 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let of = |index: usize| changes.iter().map(move |times| times[index]);
     vec![
         Row::alone("start to first verdict without an API server", "ms", first, Promise::AtMost(FIRST_VERDICT)),
-        Row::alone("a Service that changed to the look that judged it", "ms", of(0), Promise::AtMost(CHANGE)),
+        Row::alone(
+            "time from a change of a Service to the scan that judges the change",
+            "ms",
+            of(0),
+            Promise::AtMost(CHANGE),
+        ),
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
         // The finding must last for two scans. One scan may have begun before the change, and a part of an interval may
         // pass.
-        Row::alone("a new listener to the finding, which has to last", "looks", scans, Promise::AtMost(3.0)),
-        Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
+        Row::alone(
+            "time from a new listener to its finding, if the problem lasts",
+            "looks",
+            scans,
+            Promise::AtMost(3.0),
+        ),
+        Row::alone("time from a change of a sysctl to its finding", "looks", settings, Promise::AtMost(2.0)),
     ]
 }
 

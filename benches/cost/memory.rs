@@ -66,7 +66,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         crowd.grow(*sockets);
         let memory = settled(binary, &cluster, filled, &directory).resident;
         rows.push(resident(&filled, *sockets, memory, Promise::None));
-        let what = format!("what {} sockets add to that", short(*sockets));
+        let what = format!("memory that {} sockets add, {} Services", short(*sockets), short(filled));
         rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
     }
     rows
@@ -87,7 +87,7 @@ pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     });
     let mut rows: Vec<Row> =
         sizes.iter().zip(&points).map(|(services, point)| resident(services, 0, point.took, Promise::None)).collect();
-    let what = format!("peak of memory since the start, {} Services, compared with rest", short(filled));
+    let what = format!("peak of memory since the start, {} Services, compared with the memory at rest", short(filled));
     rows.push(Row::alone(what, "times", [peak], Promise::AtMost(MOST_PEAK)));
     rows.push(growth::row("memory with Services", &points, Promise::AtMost(growth::LINEAR)));
     rows

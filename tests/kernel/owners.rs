@@ -302,7 +302,7 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
 }
 
 /// Fault (kernel): a socket closes between the dump and the search for its owner
-/// Does: reports that the socket was closed, and does not call the kernel its owner
+/// Does: reports that the socket was closed, and never reports the kernel as owner
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

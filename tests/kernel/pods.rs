@@ -143,7 +143,7 @@ const SAME_PID_AGAIN: &str = r#"
     kill "$last""#;
 
 /// Fault (kernel): a pid is used again by another process
-/// Does: forgets the facts of the process before it
+/// Does: forgets the facts of the earlier process
 /// Right again: at once
 /// Lost: nothing
 #[test]

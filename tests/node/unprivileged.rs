@@ -93,7 +93,7 @@ fn on_a_healthy_node_only_facts_that_may_change_a_verdict_are_unknown() {
 }
 
 /// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
-/// Does: `portreeve_source_up` is 0, and there is no number of flows
+/// Does: `portreeve_source_up` is 0, and the metric of masqueraded flows is absent
 /// Right again: with the next start that has the capability
 /// Lost: the number of flows
 #[test]

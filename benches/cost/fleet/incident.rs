@@ -51,8 +51,13 @@ impl Fleet<'_> {
         });
         let [open, over] = self.told(before);
         let promised = [
-            ("ends of an incident that are told by nodes that it still affects", "Events", of_affected as f64, 0.0),
-            ("ends of an incident for each node that told of it", "Events", over.len() as f64 / open.len() as f64, 1.0),
+            ("Resolved Events from nodes that the incident still affects", "Events", of_affected as f64, 0.0),
+            (
+                "Resolved Events for each node that reported the incident",
+                "Events",
+                over.len() as f64 / open.len() as f64,
+                1.0,
+            ),
             ("requests about Events in the busiest second of a repair", "requests", self.busiest(asked), BUSIEST),
         ];
         self.promise(promised);

@@ -4,7 +4,7 @@ use super::{Reason, Unserved};
 
 /// Since portmap 0.7.5, the proxy's rules come before portmap's rules (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
-    Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019. Since then the proxy's rules come first");
+    Reason::OutOfReach("the portmap plugin 0.7.5 of 2019 fixed this conflict. Since then the proxy's rules come first");
 
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
@@ -16,9 +16,9 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     },
     Unserved {
         threads: &["antrea-io/antrea#2381"],
-        symptom: "a pod's port of the node (NodePortLocal) redirects the port on which containerd answers `kubectl exec`",
+        symptom: "NodePortLocal redirects the node's port on which containerd answers `kubectl exec`",
         reason: Reason::OutOfReach(
-            "ended with antrea-io/antrea#2385 of 2021. Since then Antrea takes free ports only, and listens on them",
+            "antrea-io/antrea#2385 of 2021 fixed this conflict. Since then Antrea takes free ports only, and listens on them",
         ),
     },
     Unserved {
@@ -51,7 +51,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         threads: &["kubernetes/kubernetes#142183"],
         symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its setting was changed to serve them",
         reason: Reason::NotRead(
-            "the entries of kube-proxy's verdict maps. By its settings it serves 127.0.0.1, but an old entry refuses",
+            "the entries of kube-proxy's verdict maps. kube-proxy's settings serve 127.0.0.1, but an old entry refuses the connections",
         ),
     },
     Unserved {
@@ -67,6 +67,6 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["kubernetes-sigs/kind#3681"],
         symptom: "a laptop refuses a port that kind maps into its node",
-        reason: Reason::OutOfReach("the port is a laptop's, outside of every node"),
+        reason: Reason::OutOfReach("the port belongs to a laptop, not to a node"),
     },
 ];

@@ -29,10 +29,10 @@ const APART: [(&str, &str); 9] = [
     ("type-node-port", "`type: NodePort`"),
     ("on-other-nodes", "`node: others`"),
     ("global-empty", "`global`, no endpoints"),
-    ("of-another-proxy", "of another proxy name"),
-    ("local-of-no-node", "Local, endpoint of no node"),
+    ("of-another-proxy", "another `service-proxy-name`"),
+    ("local-of-no-node", "Local, endpoint without a node"),
     ("balancer", "load balancer's address: second"),
-    ("balancer-beyond", "load balancer's: other device"),
+    ("balancer-beyond", "load balancer's address: other device"),
     ("external-ip-beyond", "external IP: other device"),
 ];
 

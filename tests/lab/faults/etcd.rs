@@ -36,7 +36,7 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
 }
 
 /// Fault (API server): the server comes back with an older state, from a backup of etcd
-/// Does: accepts the older state: Services that it lacks have no findings
+/// Does: accepts the older state: Services that are missing there have no findings
 /// Right again: with the scan that the first list of Services starts
 /// Lost: Events that the server has lost
 #[test]

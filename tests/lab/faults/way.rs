@@ -13,7 +13,7 @@ const LONG: f64 = 20.0;
 /// The test's time limit for the end of a silent watch. The agent ends such a watch after 90 s (`idle_timeout`).
 const SILENCE: Duration = Duration::from_secs(180);
 
-/// Fault (API server): the connection to the server passes 25 KiB a second
+/// Fault (API server): the connection to the server transfers only 25 KiB a second
 /// Does: reads everything, a little later
 /// Right again: with the scan that each change starts
 /// Lost: nothing

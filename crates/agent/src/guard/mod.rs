@@ -416,7 +416,7 @@ impl Guard {
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
             // The text contains no growing age, so it is logged once.
             self.log_once("unread", unread, |unread| {
-                warn!(unread, "the guard removes no ports that this may need, until it can be read");
+                warn!(unread, "the guard removes no ports that the unread input may need, until the input can be read");
             });
             Ok(self.keeper.keep(&wanted, bound, Instant::now())?)
         });
