@@ -51,7 +51,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     vec![
         Row::alone("start to first verdict without an API server", "ms", first, Promise::AtMost(FIRST_VERDICT)),
         Row::alone(
-            "time from a change of a Service to the scan that judges the change",
+            "time from a Service's change to the scan that judges the change",
             "ms",
             of(0),
             Promise::AtMost(CHANGE),

@@ -66,7 +66,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         crowd.grow(*sockets);
         let memory = settled(binary, &cluster, filled, &directory).resident;
         rows.push(resident(&filled, *sockets, memory, Promise::None));
-        let what = format!("memory that {} sockets add, {} Services", short(*sockets), short(filled));
+        let what = format!("memory that {} sockets add", short(*sockets));
         rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
     }
     rows

@@ -135,9 +135,9 @@ async fn a_silent_watch_is_requested_again() {
     assert_eq!(names(&view), ["a"]);
 }
 
-/// Fault (API server): a Service with much data changes all the time, faster than an agent may read
-/// Does: reads the current state again, each time after a certain number of bytes of the watch. The age of the facts is
-/// the age of the last state
+/// Fault (API server): a large Service changes all the time, faster than an agent may read
+/// Does: reads the current state again after a certain number of bytes of the watch. The age of the facts is the age of
+/// the last state
 /// Right again: with each state that is read
 /// Lost: changes that were replaced before they were read
 #[tokio::test]

@@ -15,8 +15,7 @@ fn related(node: &Node, service: &str) -> Vec<Value> {
 
 /// An agent reads Nodes at its start and every ten minutes. So the test starts an agent after each change.
 ///
-/// Fault (operator): the Node object is deleted, and an agent starts before the Node object is made again with another
-/// uid
+/// Fault (operator): the Node object is deleted, and an agent starts before a Node object with a new uid exists
 /// Does: has the same findings as the earlier agent, and finds the Event of that agent
 /// Right again: an agent that starts then writes Events about the new uid; an agent that runs does so after it reads
 /// Nodes again

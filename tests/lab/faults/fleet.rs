@@ -163,8 +163,7 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
 }
 
 /// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
-/// Does: each finds the conflicts of the earlier agent, and finds the earlier Event by the Event's name; no Event is
-/// written twice
+/// Does: each finds the conflicts and the Events of the earlier agent; no Event is written twice
 /// Right again: each with its first scans; all find a new listener and five report it in an hour, and no agent was refused permanently
 /// Lost: scans between the end of one agent and the start of the next
 #[test]

@@ -159,7 +159,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 }
 
 /// Fault (API server): a new authority signs the server's certificate
-/// Does: refuses the server until the agent's CA file has the certificate of the new authority, and keeps its facts
+/// Does: refuses the server until the agent's CA file has the new authority's certificate, and keeps its facts
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///

@@ -50,7 +50,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     counter(
         "portreeve_guard_unreported_binds",
         &["reason"],
-        "Binds of claimed ports without an Event: the kernel's buffer was full (`lost`), the limit of the minute was reached (`limit`), or an input was unread (`unread`)",
+        "Binds of claimed ports without an Event: the kernel's buffer was full (`lost`), the minute's limit was reached (`limit`), or an input was unread (`unread`)",
     ),
     counter(
         "portreeve_guard_unwritten_events",

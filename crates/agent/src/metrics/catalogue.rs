@@ -51,7 +51,7 @@ pub(super) static METRICS: &[Metric] = &[
             "port",
             "protocol",
         ],
-        "1 for each open finding, worst first. At most 100 findings, and fewer if the agent would have more than 300 series. The scope is node, or cluster if every node reports the same finding",
+        "1 for each open finding, worst first. At most 100 findings, fewer if the agent would exceed 300 series. The scope is node, or cluster if every node reports the same finding",
     ),
     gauge("portreeve_findings_truncated", &[], "Open findings that are not in portreeve_finding_info"),
     gauge(
@@ -90,11 +90,19 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
-    gauge("portreeve_node_port_range_info", &["source"], "Always 1. `source`: the kind of source from which the NodePort range was read"),
+    gauge(
+        "portreeve_node_port_range_info",
+        &["source"],
+        "Always 1. `source`: the kind of source of the NodePort range",
+    ),
     gauge("portreeve_ephemeral_port_first", &[], "The lowest port of the ephemeral range"),
     gauge("portreeve_ephemeral_port_last", &[], "The highest port of the ephemeral range"),
     gauge("portreeve_ephemeral_ports_overlapping_node_ports", &[], "Ports in both ranges"),
-    gauge("portreeve_ephemeral_node_ports_unreserved", &[], "Unreserved ports in the NodePort range and in the ephemeral range"),
+    gauge(
+        "portreeve_ephemeral_node_ports_unreserved",
+        &[],
+        "Unreserved ports in the NodePort range and in the ephemeral range",
+    ),
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
@@ -115,7 +123,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_masqueraded_flows_in_node_port_range",
         &[],
-        "Masqueraded flows with an address of this node and a source port in the NodePort range. Needs NET_ADMIN. Every twentieth scan counts these flows, unless the conntrack table has more than 25,000 flows",
+        "Masqueraded flows with an address of this node and a source port in the NodePort range. Needs NET_ADMIN. Counted in every twentieth scan, if the conntrack table has at most 25,000 flows",
     ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
     gauge("portreeve_proxy_max_fds", &[], "Limit of open file descriptors of the proxy"),
