@@ -251,8 +251,8 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Opti
         {
             UNREAD_PODS.clone_into(&mut gap.detail);
         }
-        let namespace = namespace.filter(|it| names::is_label(it)).unwrap_or_else(|| "default".to_owned());
-        return Ok((Snapshot { cluster: facts, ..alone() }, Some(namespace)));
+        let namespace = namespace.map(|it| if names::is_label(&it) { it } else { "default".to_owned() });
+        return Ok((Snapshot { cluster: facts, ..alone() }, namespace));
     }
     let input = Input::from(what.to_owned());
     if is_snapshot(&input).with_context(|| format!("--against {input}"))? {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use super::proxy_sockets::{group, is_of_one_program};
-use portreeve_facts::{Protocol, Socket, State};
+use portreeve_facts::{Owner, Protocol, Socket, State};
 
 /// One socket for each server, with the number of its sockets. Sockets with equal owner, address, port and device are
 /// SO_REUSEPORT workers of one server.
@@ -19,6 +19,7 @@ pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
 pub(super) fn workers_in_words(socket: &Socket, count: usize) -> String {
     match count {
         1 => String::new(),
+        _ if matches!(socket.owner, Owner::Kernel { .. }) => format!(", {count} sockets"),
         _ if is_of_one_program(socket) => format!(", {count} workers"),
         _ => format!(", {count} sockets, perhaps of several programs"),
     }
@@ -58,7 +59,7 @@ pub fn socket_in_words(socket: &Socket) -> String {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Owner, Snapshot, Source, Why,
+        Snapshot, Source, Why,
         healthy::{daemon, gap, held, seen},
     };
 
@@ -83,6 +84,7 @@ mod tests {
             workers_in_words(world.kernel.listeners.seen().expect("listeners").last().expect("a listener"), 2)
         };
         assert_eq!(words(daemon("nginx", 7)), ", 2 workers");
+        assert_eq!(words(Owner::Kernel { link: "vxlan.calico".to_owned() }), ", 2 sockets");
         let mut of_session = held("/user.slice/user-0.slice/session-3.scope", None, "nginx", 7);
         let Owner::Held(holder) = &mut of_session else { panic!("a holder") };
         holder.process = gap(Source::Processes, Why::NotPermitted);

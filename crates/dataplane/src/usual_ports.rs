@@ -11,7 +11,8 @@ pub struct UsualPort {
     pub protocol: Protocol,
     /// The port's usual user, according to the documentation of this program.
     pub of: &'static str,
-    /// Words in the names of the workloads that run this program. Empty if no workload runs the program.
+    /// Words in the names of the workloads that run this program. Only ports with [`Role::Noted`] have words. Empty if no
+    /// workload runs the program.
     pub words: &'static [&'static str],
     roles: &'static [Role],
 }

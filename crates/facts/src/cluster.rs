@@ -339,9 +339,7 @@ impl Service {
     /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, or an external
     /// address.
     pub fn is_reached_at_a_node(&self) -> bool {
-        self.numbers().next().is_some()
-            || !self.external_ips.is_empty()
-            || !self.load_balancer_ips.is_empty()
+        self.numbers().next().is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 }
 

@@ -372,7 +372,7 @@ impl Problem {
 }
 
 /// More ports and objects than a node has. An agent can report any number.
-const MOST_CLAIMS: usize = 1_000_000;
+pub(super) const MOST_CLAIMS: usize = 1_000_000;
 
 impl Unknown {
     pub(super) fn of(gap: &Gap) -> Self {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     Report,
+    findings_document::MOST_CLAIMS,
     topic::{help, reason_words, topic},
 };
 use portreeve_facts::{Gap, Source, Why};
@@ -100,7 +101,8 @@ impl Open {
         match self.claims {
             0 => why,
             1 => format!("1 port or object was not judged: {why}"),
-            claims => format!("{claims} ports or objects were not judged: {why}"),
+            claims if claims < MOST_CLAIMS => format!("{claims} ports or objects were not judged: {why}"),
+            _ => format!("{MOST_CLAIMS} or more ports or objects were not judged: {why}"),
         }
     }
 

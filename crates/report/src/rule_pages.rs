@@ -90,7 +90,7 @@ pub(super) fn documentation(id: &Id) -> String {
 fn age(id: &Id) -> String {
     let mut rules = RULES.iter().filter(|rule| rule.name() == id.name);
     match rules.any(|rule| rule.needs.iter().chain(rule.uses).any(|source| source.walks_connections())) {
-        true => format!("\nConnections may be {} minutes older than the scan.\n", OLDEST_CONNECTIONS.as_secs() / 60),
+        true => format!("\nIn an agent's scan, connections may be up to {} minutes old.\n", OLDEST_CONNECTIONS.as_secs() / 60),
         false => String::new(),
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_page_of_a_rule_about_connections_says_how_old_they_may_be() {
-        let line = "\nConnections may be 20 minutes older than the scan.\n";
+        let line = "\nIn an agent's scan, connections may be up to 20 minutes old.\n";
         let dated = IDS.iter().filter(|id| documentation(id).ends_with(line)).map(|id| id.name.0);
         let wanted = "connection-on-port health-check-unserved ephemeral-ports-near-exhaustion masquerade-source-ports";
         assert_eq!(dated.collect::<Vec<_>>().join(" "), wanted);

@@ -15,6 +15,9 @@ use portreeve_facts::Workload;
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
+/// Projects with several programs. Their charts put the project's word into the name of each program.
+const PROJECTS: [&str; 6] = ["antrea", "calico", "cilium", "flannel", "metallb", "ovn"];
+
 /// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd. The name
 /// of one program is also part of other names, such as `my-etcd-ui`. Kubernetes reserves namespaces `kube-*`. There,
 /// names such as `etcd-n1` are of daemons too.
@@ -22,10 +25,11 @@ fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &UsualPort) ->
     let is_its = |end: &str| matches!(end, "" | "-system");
     let is_whole = |start: &str| start.is_empty() || start.ends_with('-');
     daemon.words.iter().any(|&word| {
-        let is_of_one_program = word == "etcd" || word.starts_with("kube-");
+        let is_project = PROJECTS.contains(&word) && name.split('-').any(|part| part.starts_with(word));
         name.strip_suffix(word).is_some_and(is_whole)
             || namespace.strip_prefix(word).is_some_and(is_its)
-            || ((!is_of_one_program || namespace.starts_with("kube-")) && name.contains(word))
+            || is_project
+            || (namespace.starts_with("kube-") && name.contains(word))
     })
 }
 
@@ -111,6 +115,7 @@ mod tests {
             (7472, "default", "release-name-metallb-speaker"),
             (9099, "shop", "calico-node"),
             (9964, "shop", "cilium-envoy"),
+            (6081, "ovn-kubernetes", "ovnkube-node"),
         ] {
             expect_healthy(&RULE, &called(number, namespace, name), &Subject::cluster());
         }
@@ -120,6 +125,7 @@ mod tests {
             (2379, "etcd-backup", "shop"),
             (2379, "shop", "my-etcd-ui"),
             (2379, "shop", "myetcd"),
+            (9100, "shop", "node-exporter-ui"),
             (6443, "shop", "kube-apiserver-proxy"),
         ] {
             expect_problem(&RULE, &called(number, namespace, name), &Subject::cluster());

@@ -231,7 +231,7 @@ fn a_node_port_that_a_pod_has_is_told() {
 }
 
 #[test]
-fn a_range_that_the_cluster_disproves_is_not_judged_by() {
+fn a_range_that_the_cluster_puts_in_doubt_is_not_judged_by() {
     let cluster = CLUSTER.replace("nodePort: 31081", "nodePort: 8443");
     let folder = super::folder(&[
         ("cluster.yaml", &cluster),

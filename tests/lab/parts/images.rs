@@ -1,5 +1,4 @@
-//! Container images as archives: the image that the Dockerfile makes for users, and the image of the program
-//! `stranger.rs`.
+//! Container images as archives: an image of the Dockerfile for users, and the image of the program `stranger.rs`.
 
 use std::{
     env::{self, consts::ARCH},
@@ -19,8 +18,8 @@ pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
-/// Nights test the static binary that users get. `make lab` takes the program of the other tests, because a static binary
-/// needs a second compilation of all crates.
+/// The shards of `make nightly` test the static binary, which users get. `make lab` tests the program of the other tests,
+/// because a static binary needs a second compilation of all crates.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
     let of_users = env::var("NEXTEST_PROFILE").is_ok_and(|profile| profile == "nightly");
@@ -41,7 +40,8 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
         run(strip.arg("-o").arg(context.join("portreeve")).arg(binary)).expect("`strip` of binutils is installed");
         // A static binary has no libraries.
         let libraries = Command::new("ldd").arg(binary).output().expect("`ldd` of libc is installed").stdout;
-        for library in String::from_utf8_lossy(&libraries).split_whitespace().filter_map(|word| word.strip_prefix('/')) {
+        let libraries = String::from_utf8_lossy(&libraries);
+        for library in libraries.split_whitespace().filter_map(|word| word.strip_prefix('/')) {
             let copy = context.join("libraries").join(library);
             fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
             fs::copy(Path::new("/").join(library), copy).expect("a library");
@@ -83,7 +83,7 @@ fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     archive
 }
 
-/// Compiles the static binary of the current source. cargo does nothing if `make lab` has compiled it. cargo downloads
+/// Compiles the static binary of the current source. cargo does nothing if `make static` has compiled it. cargo downloads
 /// nothing, because tests have no network.
 pub fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());

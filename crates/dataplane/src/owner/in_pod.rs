@@ -32,12 +32,10 @@ pub fn owner_in_pod(
     let sockets = sockets(snapshot, pod, was_scanned_for || pod.own_ports.iter().any(|it| it.port == port))?;
     let on_port: Vec<&Socket> = sockets.iter().filter(|it| (it.protocol, it.local_port) == (protocol, port)).collect();
     let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| is_listener(it));
-    let claimant = |(socket, count): (&Socket, usize)| {
-        Claimant {
-            claim: ClaimKind::Listener,
-            name: format!("{} on {}", process_in_words(&socket.owner), place(socket)),
-            detail: format!("{}{}", socket_in_words(socket), workers_in_words(socket, count)),
-        }
+    let claimant = |(socket, count): (&Socket, usize)| Claimant {
+        claim: ClaimKind::Listener,
+        name: format!("{} on {}", process_in_words(&socket.owner), place(socket)),
+        detail: format!("{}{}", socket_in_words(socket), workers_in_words(socket, count)),
     };
     let claimants: Vec<Claimant> = workers(&listeners).into_iter().map(claimant).collect();
     let need = is_needed.then(|| Beside {

@@ -58,7 +58,7 @@ pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let Service { namespace, name, .. } = &**service;
     let (range, field) = (range.range, number_field(port));
     let detail = format!(
-        "the NodePort range may not be {range}, as Service {namespace}/{name} has {field} {number}: name the range with --node-port-range"
+        "the NodePort range is perhaps not {range}, as Service {namespace}/{name} has {field} {number}: name the range with --node-port-range"
     );
     Some(Gap::new(Source::NodePortRange, Why::Ambiguous, detail))
 }
