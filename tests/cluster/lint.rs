@@ -91,6 +91,11 @@ fn an_object_without_a_namespace_is_in_the_namespace_of_the_context() {
     let output = child.wait_with_output().expect("the program ends");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(document["namespace"], "shop", "a pipe is read once");
+    let unread = String::from_utf8_lossy(&kubeconfig).replace("token: ", "tokenFile: /nowhere/");
+    fs::write(context, unread).expect("a file");
+    let (_, stdout, _) = Plugin::new().run(&fake, &[&arguments[..], &["--output", "json"]].concat());
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["namespace"], Value::Null, "the credentials were not read: {stdout}");
 }
 
 #[test]
