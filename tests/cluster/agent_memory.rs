@@ -181,8 +181,7 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
 }
 
 /// Fault (API server): the agent does not have enough memory for all objects of a kind
-/// Does: has no facts of the kind (`too-much`), or keeps the last known facts, whose age grows; lists the kind again
-/// after some minutes
+/// Does: has no facts of the kind (`too-much`), or keeps the last known facts; lists the kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about objects of the kind
 #[tokio::test]

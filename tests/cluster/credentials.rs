@@ -82,8 +82,8 @@ fn a_file_of_credentials_that_cannot_be_read_is_named() {
     is_refused(&facts_of(&kubeconfig(&own, server, "{token: t}"), TIMEOUT), "failed to load certificate authority");
 }
 
-/// Fault (API server): a file of the kubeconfig is on a file server that hangs, or is a pipe without a writer
-/// Does: ends the read after the request timeout, and reports this
+/// Fault (API server): a kubeconfig file is on a hanging file server, or is a pipe without a writer
+/// Does: stops reading after the request timeout, and reports the timeout
 /// Right again: with the first request after the file can be read
 /// Lost: requests meanwhile
 #[test]
@@ -177,8 +177,8 @@ fn a_plug_in_is_run_again_when_its_token_ends() {
     assert!(runs > 2, "{runs} runs");
 }
 
-/// Fault (API server): the credential plug-in of a kubeconfig hangs after its token expired
-/// Does: kills the plug-in after the request timeout, and reports this
+/// Fault (API server): the credential plug-in of a kubeconfig hangs after the token expired
+/// Does: kills the plug-in after the request timeout, and reports the timeout
 /// Right again: with the first run that prints a token
 /// Lost: requests meanwhile
 #[test]

@@ -324,7 +324,7 @@ async fn an_event_that_is_refused_permanently_is_not_tried_again() {
 }
 
 /// Fault (operator): the node that reported an incident is repaired while other nodes are still affected
-/// Does: ends the Event of this node; another node in its slot writes an Event
+/// Does: ends the Event of this node; another affected node writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[tokio::test]

@@ -102,7 +102,7 @@ async fn nodes_are_unread_without_the_others_and_known_nodes_stay() {
 }
 
 /// Fault (operator): the Node object is deleted while its agent runs, and made again with another uid
-/// Does: keeps its other facts; a missing Node is no error
+/// Does: keeps all other facts; reports no error about the Node
 /// Right again: with the next poll of the Nodes
 /// Lost: facts of this Node meanwhile
 #[tokio::test]

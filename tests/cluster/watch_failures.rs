@@ -62,7 +62,7 @@ async fn a_server_that_refuses_the_token() {
     is_kept_through("401", PATIENT, || Reply::Status(401, "Unauthorized")).await;
 }
 
-/// Fault (API server): the server answers 403 to everything
+/// Fault (API server): the server answers 403 to every request
 /// Does: keeps all facts, whose age grows
 /// Right again: when the server allows requests again
 /// Lost: nothing
@@ -71,7 +71,7 @@ async fn a_server_that_forbids() {
     is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
 }
 
-/// Fault (API server): the server answers 404 to everything, for example while its storage is not ready
+/// Fault (API server): the server answers 404 to every request, for example while its storage is not ready
 /// Does: keeps all facts, whose age grows
 /// Right again: when the server answers
 /// Lost: nothing
@@ -80,7 +80,7 @@ async fn a_server_that_has_lost_its_resources() {
     is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
 }
 
-/// Fault (API server): the server answers 429 to everything
+/// Fault (API server): the server answers 429 to every request
 /// Does: keeps all facts, whose age grows
 /// Right again: when the server answers
 /// Lost: nothing
@@ -89,7 +89,7 @@ async fn a_server_that_is_busy() {
     is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
 }
 
-/// Fault (API server): the server answers 500 or 503 to everything
+/// Fault (API server): the server answers 500 or 503 to every request
 /// Does: keeps all facts, whose age grows
 /// Right again: when the server answers
 /// Lost: nothing
@@ -99,8 +99,8 @@ async fn a_storm_of_internal_errors() {
     is_kept_through("503", PATIENT, || Reply::Status(503, "not ready")).await;
 }
 
-/// Fault (API server): a proxy in front answers with a web page
-/// Does: counts `malformed`, keeps all facts
+/// Fault (API server): a proxy in front of the server answers with a web page
+/// Does: counts the error `malformed`, keeps all facts
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_proxy_that_answers_with_a_page() {
 }
 
 /// Fault (API server): the server closes every connection
-/// Does: counts `unreachable`, keeps all facts
+/// Does: counts the error `unreachable`, keeps all facts
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -136,8 +136,8 @@ async fn a_silent_watch_is_requested_again() {
 }
 
 /// Fault (API server): a large Service changes all the time, faster than an agent may read
-/// Does: reads the current state again after a certain number of bytes of the watch. The age of the facts is the age of
-/// the last state
+/// Does: reads the current state again after a certain number of bytes of the watch. The age of the facts counts from
+/// the last complete state
 /// Right again: with each state that is read
 /// Lost: changes that were replaced before they were read
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn an_expired_version_leads_to_a_list_of_the_present_state() {
 }
 
 /// Fault (API server): a list expires between two of its pages
-/// Does: drops its first pages, and reads the current state
+/// Does: discards the first pages, and reads the current state
 /// Right again: with the second list
 /// Lost: nothing
 #[tokio::test]
@@ -211,8 +211,8 @@ async fn a_list_that_expires_between_pages_is_read_again_in_its_present_state() 
     until(&views, "only the objects of the second attempt", |view| names(view) == ["b"]).await;
 }
 
-/// Fault (API server): a watch sends a line that is no JSON
-/// Does: counts `malformed`, keeps the lines before it, reads the list again
+/// Fault (API server): a watch sends a line that is not JSON
+/// Does: counts `malformed`, keeps the earlier lines, lists the objects again
 /// Right again: with the new list
 /// Lost: nothing
 #[tokio::test]
@@ -253,8 +253,8 @@ async fn an_event_without_end_is_refused_and_takes_nothing_away() {
     assert!(failure.detail.ends_with("/api/v1/services: one event is longer than 10 MiB"), "{}", failure.detail);
 }
 
-/// Fault (API server): the server is busy and names a time (429 with Retry-After)
-/// Does: sends no request before this time
+/// Fault (API server): the server is busy (429 with Retry-After)
+/// Does: waits for the time in Retry-After
 /// Right again: with the first answer after this time
 /// Lost: nothing
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_req
     assert!(after - before <= most_in(begun.elapsed(), 160), "{before} and then {after}");
 }
 
-/// Fault (API server): the server, or a proxy before it, ends every watch at once, normally and without a line
+/// Fault (API server): the server, or a proxy in front of the server, ends every watch at once, without an error
 /// Does: requests the watch again after waits that grow
 /// Right again: with the first watch that lasts or has a change
 /// Lost: nothing
@@ -414,7 +414,7 @@ async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
 }
 
 /// Fault (API server): the server does not run when the agent starts
-/// Does: starts anyway, with each kind of object unread, and assumes nothing
+/// Does: starts, and reports each kind of object as unread
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]

@@ -47,7 +47,7 @@ fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
 }
 
 /// Fault (kernel): addresses come and go while they are listed (an interrupted netlink dump)
-/// Does: lists them again; never uses a torn list
+/// Does: lists the addresses again; discards the inconsistent list
 /// Right again: with the next list that is complete
 /// Lost: nothing: a list that is torn every time is unread
 #[test]
@@ -94,7 +94,7 @@ fn everything_is_listed_anew_after_lost_notifications() {
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0), "later changes are reported again");
 }
 
-/// Fault (kernel): pods end, with their network namespaces, while they are read
+/// Fault (kernel): pods and their network namespaces end while the agent reads the pods
 /// Does: reads the other pods; a pod that ended is left out, or is unread with its own reason
 /// Right again: with the next scan
 /// Lost: nothing

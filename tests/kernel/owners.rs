@@ -190,13 +190,13 @@ fn hide_cgroup2() {
     }
 }
 
-/// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are only in version 1
-/// Does: names the pod from the process that holds the socket; if no process can be read, it names no pod
+/// Fault (kernel): the node has control groups of version 1 and 2 (hybrid), and version 2 has no pods
+/// Does: finds the pod of the process that holds the socket; if processes are unreadable, names no pod
 /// Right again: always
 /// Lost: nothing
 ///
 /// Fault (kernel): control groups are only of version 1
-/// Does: names the pod from the process that holds the socket; if no process can be read, the pod is unread
+/// Does: finds the pod of the process that holds the socket; if processes are unreadable, the pod is unread
 /// Right again: always
 /// Lost: nothing
 #[test]
@@ -301,8 +301,8 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
     assert!(process.gap().expect("no process").detail.contains("no process has a descriptor"), "{process:?}");
 }
 
-/// Fault (kernel): a socket closes between the dump and the search for its owner
-/// Does: reports that the socket was closed, and never reports the kernel as owner
+/// Fault (kernel): a socket closes after the list of sockets and before the search for its owner
+/// Does: reports a closed socket, and not the kernel as owner
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

@@ -142,7 +142,7 @@ const SAME_PID_AGAIN: &str = r#"
     done 2> /dev/null
     kill "$last""#;
 
-/// Fault (kernel): a pid is used again by another process
+/// Fault (kernel): a new process gets the pid of an earlier process
 /// Does: forgets the facts of the earlier process
 /// Right again: at once
 /// Lost: nothing

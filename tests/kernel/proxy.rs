@@ -132,7 +132,7 @@ fn every_fact_is_unreachable_without_a_listener() {
 }
 
 /// Fault (proxy): a web server listens on the proxy's port
-/// Does: the mode is unread (`malformed`); no process is treated as the proxy
+/// Does: the mode is unread (`malformed`); treats no process as the proxy
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
 #[test]
@@ -173,7 +173,7 @@ fn an_endless_answer_is_cut_and_too_much() {
     assert_eq!(whys(&seen_until_it_is_back(endless)), [Why::TooMuch; 3]);
 }
 
-/// Fault (proxy): the proxy refuses (403, 404, 500)
+/// Fault (proxy): the proxy refuses requests (403, 404, 500)
 /// Does: each answer is unread, with its own reason
 /// Right again: with the next scan after the proxy answers
 /// Lost: refused facts

@@ -194,7 +194,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 }
 
 /// Fault (API server): the server forbids ConfigMaps and /flagz
-/// Does: lists an unread input for each rule that needs them; the other rules still judge
+/// Does: lists an unread input for each rule that needs ConfigMaps or /flagz; the other rules still judge
 /// Right again: with the first scans of an agent that starts after the refusals end
 /// Lost: the findings of rules with an unread input
 #[test]

@@ -219,7 +219,7 @@ pub(crate) fn objects(person: &Person<'_>) -> BTreeSet<String> {
 }
 
 /// Fault (operator): an upgrade, and an uninstallation
-/// Does: never two agents on one node; leaves no object behind
+/// Does: a node has at most one agent; no object remains
 /// Right again: with the roll-out
 /// Lost: nothing
 #[test]
@@ -353,7 +353,7 @@ fn standing(node: &WholeNode) -> (bool, u64) {
 }
 
 /// Fault (node): the agent hangs for good (SIGSTOP)
-/// Does: fails the probe, so that kubelet restarts it
+/// Does: fails the liveness probe, and the kubelet restarts the agent
 /// Right again: after kubelet’s probes have failed
 /// Lost: nothing: Events are found again
 #[test]

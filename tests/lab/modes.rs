@@ -181,17 +181,17 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
 }
 
 /// Fault (proxy): the proxy is killed and started again
-/// Does: does not know the mode meanwhile; reports no problem
+/// Does: until the proxy answers, the mode is unknown; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): the proxy cleans up and comes back in another mode
-/// Does: judges by the new mode; reports no problem
+/// Does: uses the new mode; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): the proxy changes its mode without a cleanup
-/// Does: judges by the new mode; reports no problem
+/// Does: uses the new mode; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 #[test]
@@ -230,7 +230,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
 }
 
 /// Fault (proxy): the proxy dies while a finding that depends on the proxy's mode is open
-/// Does: holds the finding as unknown; clears the finding only when a proxy of another mode answers
+/// Does: marks the finding as unknown; clears the finding when a proxy of another mode answers
 /// Right again: within a scan of the new proxy’s answer
 /// Lost: nothing
 #[test]
@@ -295,7 +295,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 }
 
 /// Fault (proxy): the proxy hangs (SIGSTOP)
-/// Does: reports that the mode is not read (`timed-out`); holds open findings, and writes no Event
+/// Does: reports that the mode is not read (`timed-out`); keeps findings open, and writes no Event
 /// Right again: within two scans
 /// Lost: nothing
 #[test]
@@ -308,7 +308,7 @@ fn a_proxy_that_hangs_is_no_news() {
 }
 
 /// Fault (proxy): the proxy answers on no address that the agent knows
-/// Does: reports only findings that are true in every mode; other results are unknown
+/// Does: reports findings that are true in every mode; other results are unknown
 /// Right again: within two scans of the proxy's answer
 /// Lost: findings that depend on the mode
 #[test]

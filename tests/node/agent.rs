@@ -295,7 +295,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
 }
 
 /// Fault (operator): the agent gets SIGHUP with a broken configuration
-/// Does: logs file, line and key; the last valid configuration stays
+/// Does: logs file, line and key; keeps the last valid configuration
 /// Right again: when the file is repaired, without a signal
 /// Lost: nothing
 #[test]

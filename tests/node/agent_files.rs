@@ -15,8 +15,8 @@ use crate::{
 
 const FOUND: &str = "portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\",severity=\"critical\"} 1";
 
-/// Fault (disk): the file with the Services has no Services any more
-/// Does: `portreeve_source_up` is 0; known findings are held
+/// Fault (disk): the file of Services loses all Services
+/// Does: `portreeve_source_up` is 0; known findings stay open
 /// Right again: when the file has Services
 /// Lost: nothing
 #[test]
@@ -43,7 +43,7 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
 }
 
 /// Fault (disk): a pipe without a writer replaces a file of cluster facts
-/// Does: reports that the file cannot be read; ends when it gets a signal
+/// Does: reports that the file cannot be read; ends on a signal
 /// Right again: when the path is a file
 /// Lost: the content of the file
 #[test]

@@ -41,7 +41,7 @@ fn is_over(stream: &mut TcpStream) -> bool {
 }
 
 /// Fault (node): a thousand clients never end their request, or never read the answer
-/// Does: closes the oldest connections; a scrape is answered, with few descriptors
+/// Does: closes the oldest connections; answers scrapes, with few open descriptors
 /// Right again: always
 /// Lost: slow clients
 #[test]

@@ -33,7 +33,7 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     (nobody, place)
 }
 
-/// Fault (kernel): every capability is taken away
+/// Fault (kernel): the agent loses every capability
 /// Does: finds listeners, addresses and settings; names and pods are unread
 /// Right again: with the next start that has the capabilities
 /// Lost: names of processes
@@ -92,7 +92,7 @@ fn on_a_healthy_node_only_facts_that_may_change_a_verdict_are_unknown() {
     }
 }
 
-/// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
+/// Fault (kernel): the agent may not list connection tracking (no CAP_NET_ADMIN)
 /// Does: `portreeve_source_up` is 0, and the metric of masqueraded flows is absent
 /// Right again: with the next start that has the capability
 /// Lost: the number of flows

@@ -127,7 +127,7 @@ impl Id {
 /// A process listens on a NodePort.
 pub static LISTENER_ON_NODE_PORT: Id = Id {
     name: RuleId("listener-on-node-port"),
-    title: "A process listens on a port that is a Service's NodePort, or may become one",
+    title: "A process listens on a Service's NodePort, or on a port that may become a NodePort",
     page: include_str!("pages/listener-on-node-port.md"),
     variants: &[
         of("loses", Pair(Packets), &[Warning, Critical]),

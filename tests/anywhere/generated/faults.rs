@@ -17,11 +17,11 @@ use super::comments::{Commented, is_up_to_date, sources};
 
 /// The areas in which faults happen, in the order of the page. Each area has one line of explanation.
 const AREAS: [(&str, &str); 7] = [
-    ("API server", "kube-apiserver, its etcd, the network between, and permissions."),
-    ("kernel", "Answers, refusals, and changes of the kernel during a scan."),
+    ("API server", "kube-apiserver, etcd, the network, and permissions."),
+    ("kernel", "The kernel's answers, refusals and changes during a scan."),
     ("proxy", "kube-proxy, and other programs on its port."),
     ("node", "Descriptors, memory, processor time, threads and ports that the agent shares with others."),
-    ("disk", "Files that the agent reads or writes, and the volumes they are on."),
+    ("disk", "Files that the agent reads or writes, and their volumes."),
     ("clock", "The node's clock, which other programs set."),
     ("operator", "Actions of people and of their tools."),
 ];
@@ -36,7 +36,7 @@ const HEAD: &str = "# Faults
 Each row is a fault around an agent, and the reaction of the agent. A test makes each of these faults. The comment of the test also declares
 when the agent's report is correct again, and which facts, scans or requests are lost.
 
-In all of these faults the agent keeps the facts that it knew. `portreeve_unknown` and `portreeve_source_up` report each unread input.
+In all these faults the agent keeps its last facts. `portreeve_unknown` and `portreeve_source_up` report each unread input.
 ";
 
 #[derive(Debug, PartialEq, Eq)]

@@ -91,8 +91,8 @@ fn differences(then: &Value, now: &Value) -> Vec<String> {
     differences
 }
 
-/// Fault (operator): after an upgrade, there are snapshots of earlier versions
-/// Does: reads them, and judges them as the earlier version did
+/// Fault (operator): after an upgrade, a user has snapshots of earlier versions
+/// Does: reads the snapshots, with the findings of the earlier version
 /// Right again: at once
 /// Lost: nothing
 #[test]

@@ -25,8 +25,8 @@ fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     (finding, first, second)
 }
 
-/// Fault (operator): two agents report one fact of the cluster
-/// Does: writes one Event each hour, from the agent that is first in this hour
+/// Fault (operator): two agents report the same problem of the cluster
+/// Does: writes one Event each hour; the agents take turns
 /// Right again: all the time
 /// Lost: nothing
 #[test]
@@ -48,8 +48,8 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_an_hour_and_one_en
     assert_eq!(over.iter().map(|event| &event["reason"]).collect::<Vec<_>>(), ["ExternalIpConflictResolved"; 2]);
 }
 
-/// Fault (operator): the agent that reported a fact of the cluster is gone
-/// Does: another agent reports the fact, and later the end of the fact
+/// Fault (operator): the agent that reported a problem of the cluster is gone
+/// Does: another agent reports the problem, and later its end
 /// Right again: with the next hour
 /// Lost: nothing
 #[test]

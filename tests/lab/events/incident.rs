@@ -12,7 +12,7 @@ const RULE: &str = "listener-on-node-port/loses";
 const NODES: [&str; 2] = ["n0", "n4"];
 
 /// Fault (operator): the node that reports an incident is repaired, and its Event expires
-/// Does: another affected node of the same slot writes an Event
+/// Does: another affected node writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[test]

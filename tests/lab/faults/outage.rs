@@ -45,7 +45,7 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 }
 
 /// Fault (API server): kube-apiserver is frozen (SIGSTOP) with every connection open
-/// Does: still scans the node, with its last facts about the cluster; new listeners are found
+/// Does: still scans the node, with its last facts about the cluster; finds new listeners
 /// Right again: Events are written as soon as the server continues
 /// Lost: nothing
 ///
@@ -164,12 +164,12 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 /// Lost: nothing
 ///
 /// Fault (API server): the service account’s token is refused (401), then its file is rewritten
-/// Does: keeps its facts, and reads the file again after every failure
+/// Does: keeps its facts, and reads the token's file again after every failure
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
-/// Fault (API server): the Service of the API server leads nowhere
-/// Does: uses `--apiserver`, and requires the same certificate
+/// Fault (API server): connections to the Service of the API server fail
+/// Does: connects to `--apiserver`, and requires the same certificate
 /// Right again: at once
 /// Lost: nothing
 #[test]

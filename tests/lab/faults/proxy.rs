@@ -13,13 +13,13 @@ const PLACE: &str = "127.0.0.1:10249";
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 
-/// Fault (proxy): the proxy dies, and another process on its port sends nonsense
-/// Does: does not treat this process as the proxy; holds findings that depend on the mode as unknown
+/// Fault (proxy): the proxy dies, and another process on its port sends invalid answers
+/// Does: does not treat this process as the proxy; marks findings that depend on the mode as unknown
 /// Right again: within two scans of the proxy’s return
 /// Lost: nothing
 ///
 /// Fault (proxy): a second proxy runs beside the first proxy, in another mode
-/// Does: judges by the proxy that answers, and reports the rules of the other proxy
+/// Does: uses the mode of the proxy that answers, and reports the rules of the second proxy
 /// Right again: within four scans after the end of the second proxy and its rules
 /// Lost: nothing
 #[test]

@@ -14,17 +14,17 @@ const LONG: f64 = 20.0;
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// Fault (API server): the connection to the server transfers only 25 KiB a second
-/// Does: reads everything, a little later
+/// Does: reads all facts, a little later
 /// Right again: with the scan that each change starts
 /// Lost: nothing
 ///
 /// Fault (API server): a watch is cut in the middle of a line
-/// Does: discards the half line, and continues from the last whole line
+/// Does: discards the incomplete line, and continues after the last complete line
 /// Right again: with the next watch
 /// Lost: nothing
 ///
 /// Fault (API server): a firewall drops all packets of the agent's open connections, and neither end gets an error
-/// Does: keeps facts that become old; finds new listeners; ends the silent watches
+/// Does: keeps its facts, whose age grows; finds new listeners; ends the silent watches
 /// Right again: with the new watches
 /// Lost: nothing
 #[test]

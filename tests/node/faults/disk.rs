@@ -5,8 +5,8 @@ use std::fs;
 use super::{Incident, finds_it};
 use crate::agent::{Agent, probe, socket, until};
 
-/// Fault (disk): the file of the agent's socket is removed
-/// Does: continues to scan, and answers at its port; fails the probe
+/// Fault (disk): the agent's socket file is removed
+/// Does: continues to scan, and answers at its port; fails the liveness probe
 /// Right again: with its next start
 /// Lost: nothing: kubelet restarts it
 #[test]

@@ -79,8 +79,8 @@ fn is_held_through(text: Option<&str>) {
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }
 
-/// Fault (disk): the file with the Services is cut off in the middle
-/// Does: `portreeve_source_up` is 0; known findings are held
+/// Fault (disk): the file of Services ends in the middle of an object
+/// Does: `portreeve_source_up` is 0; known findings stay open
 /// Right again: when the file is complete
 /// Lost: nothing
 #[test]
@@ -89,8 +89,8 @@ fn a_file_of_services_that_is_cut_off_keeps_known_findings() {
     is_held_through(Some(good.split_at(good.find("nodePort").expect("a port")).0));
 }
 
-/// Fault (disk): the file with the Services has other content
-/// Does: `portreeve_source_up` is 0; known findings are held
+/// Fault (disk): the file of Services has other content
+/// Does: `portreeve_source_up` is 0; known findings stay open
 /// Right again: when the file has Services
 /// Lost: nothing
 #[test]
@@ -98,8 +98,8 @@ fn a_file_of_services_with_other_content_keeps_known_findings() {
     is_held_through(Some("\u{1}\u{2}[: not YAML"));
 }
 
-/// Fault (disk): the file with the Services is removed
-/// Does: `portreeve_source_up` is 0; known findings are held
+/// Fault (disk): the file of Services is removed
+/// Does: `portreeve_source_up` is 0; known findings stay open
 /// Right again: when the file is back
 /// Lost: nothing
 #[test]
@@ -107,7 +107,7 @@ fn a_missing_file_of_services_keeps_known_findings() {
     is_held_through(None);
 }
 
-/// Fault (disk): the Services come from a ConfigMap, whose links kubelet replaces
+/// Fault (disk): the Services come from a ConfigMap volume, and the kubelet replaces its links
 /// Does: reads the new version
 /// Right again: with the scan that the change starts
 /// Lost: nothing
@@ -123,7 +123,7 @@ fn services_in_a_config_map_are_read_anew_when_its_links_are_replaced() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// Fault (disk): the agent's configuration is a ConfigMap that is broken and repaired, by replaced links
+/// Fault (disk): the agent's configuration is a ConfigMap volume that becomes invalid, then valid again
 /// Does: logs the error, and keeps the last valid configuration
 /// Right again: when a version is valid, without a signal
 /// Lost: nothing

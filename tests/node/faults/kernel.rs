@@ -70,8 +70,8 @@ fn listeners_are_found_even_if_control_groups_are_hidden() {
     finds_and_clears(after("mount -t tmpfs nothing /sys/fs/cgroup", &agent), stage, "perl");
 }
 
-/// Fault (kernel): a value below /proc/sys is empty
-/// Does: reports the value as unread, and rules that need it as unknown; finds listeners
+/// Fault (kernel): a file in /proc/sys is empty
+/// Does: reports the setting as unread, and rules that need the setting as unknown; finds listeners
 /// Right again: with the next scan after the value can be read
 /// Lost: facts that depend on the value
 #[test]
@@ -92,8 +92,8 @@ fn listeners_are_found_even_if_a_setting_cannot_be_read() {
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }
 
-/// Fault (kernel): a value below /proc/sys is changed, and changed back
-/// Does: raises the finding, and clears it
+/// Fault (kernel): a program changes a setting in /proc/sys, and changes the setting back
+/// Does: raises the finding, then clears the finding
 /// Right again: within four scans
 /// Lost: nothing
 #[test]
@@ -108,8 +108,8 @@ fn a_changed_setting_is_reported_within_four_scans() {
     assert!(!after_scans(4).contains(OVERLAP));
 }
 
-/// Fault (kernel): processes with sockets in the range start and end while they are read
-/// Does: counts no panic, and reports the other processes
+/// Fault (kernel): processes with sockets in the range start and end while the agent reads processes
+/// Does: reports the other processes, without a panic
 /// Right again: always
 /// Lost: processes that end within a scan
 #[test]

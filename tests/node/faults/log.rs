@@ -20,7 +20,7 @@ fn a_log_without_a_reader_does_not_end_the_agent() {
 }
 
 /// Fault (disk): no program reads the log, and the pipe is full
-/// Does: scans and answers; ends when it gets a signal
+/// Does: scans and answers; ends on a signal
 /// Right again: always
 /// Lost: lines of the log
 #[test]

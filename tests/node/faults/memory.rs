@@ -33,8 +33,8 @@ fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
     drop(incident.agent);
 }
 
-/// Fault (node): the agent reaches its own memory limit, and the kernel kills it
-/// Does: ends and leaves nothing behind; a new agent has the same findings
+/// Fault (node): the agent reaches its memory limit, and the kernel kills the agent
+/// Does: ends without leftovers; a new agent has the same findings
 /// Right again: within two scans of the next start
 /// Lost: the age of open findings
 #[test]

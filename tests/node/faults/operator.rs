@@ -56,7 +56,7 @@ fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
 }
 
 /// Fault (operator): two agents run on one node with two addresses
-/// Does: each agent has the same findings
+/// Does: both agents have the same findings
 /// Right again: always
 /// Lost: nothing
 #[test]

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::agent::{Agent, ask, probe, socket, until, wait_for};
 
-/// Fault (node): the agent is stopped for a while (SIGSTOP), and continued
-/// Does: scans once, and not once for each missed interval
+/// Fault (node): the agent is stopped for a while (SIGSTOP)
+/// Does: scans once for all missed intervals
 /// Right again: within two scans
 /// Lost: changes that began and ended meanwhile
 #[test]
@@ -31,8 +31,8 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     assert!(is_alive());
 }
 
-/// Fault (node): other processes leave the agent a twentieth of a core
-/// Does: continues to scan, as often as it can
+/// Fault (node): the agent gets a twentieth of a core
+/// Does: continues to scan, less often
 /// Right again: within two scans
 /// Lost: nothing
 #[test]
@@ -49,8 +49,8 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
     drop(incident.agent);
 }
 
-/// Fault (node): the agent's thread that reads the node hangs, as in a read that never returns
-/// Does: continues to answer; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
+/// Fault (node): the agent's thread that reads the node hangs
+/// Does: continues to answer; after a minute, `/livez` and the liveness probe fail, and the kubelet restarts the agent
 /// Right again: within two scans, if the thread continues by itself
 /// Lost: scans meanwhile
 #[test]

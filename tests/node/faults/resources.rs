@@ -28,7 +28,7 @@ fn state(agent: &mut Agent) -> Value {
 }
 
 /// Fault (node): the agent runs out of file descriptors
-/// Does: reports each source as unread, holds known findings, and does not answer
+/// Does: reports each source as unread, keeps known findings open, and does not answer requests
 /// Right again: within two scans of the first free descriptor
 /// Lost: scrapes, and probes
 #[test]
@@ -53,7 +53,7 @@ fn known_findings_are_held_without_a_descriptor() {
     assert!(!metrics.contains(SQUATTED) && is_alive(), "the finding ends: {metrics}");
 }
 
-/// Fault (node): no further thread or process may be started
+/// Fault (node): the agent cannot start a new thread or process
 /// Does: continues with its threads
 /// Right again: always
 /// Lost: nothing
@@ -75,7 +75,7 @@ fn it_finds_and_clears_without_another_thread() {
     drop(incident.agent);
 }
 
-/// Fault (node): the agent may not start a single thread
+/// Fault (node): the agent cannot start any thread
 /// Does: ends, and names the missing resource
 /// Right again: with the next start that may start threads
 /// Lost: scans meanwhile
