@@ -83,7 +83,7 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
         ("agent after a change", Promise::None, Promise::None),
     ] {
         let ours = of(&measured, who);
-        let what = format!("{} addresses, {who}", short(addresses));
+        let what = format!("{} addresses, read by an {who}", short(addresses));
         let theirs = ("getifaddrs", of(&measured, "getifaddrs"));
         rows.push(Row::against(format!("{what}, compared with getifaddrs"), ours, theirs, times).provided(&alike));
         rows.push(Row::alone(what, "ms", ours.to_vec(), most).provided(&alike));

@@ -31,6 +31,7 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     world.order("hang up");
     // Both programs walk the same table, so the promise is low. On four machines, the ratio was between 0.99 and 1.9.
     let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
-    let what = format!("connections on NodePorts, {} sockets, process, compared with ss", short(sockets));
+    let size = short(sockets);
+    let what = format!("connections on NodePorts among {size} sockets, found by a process, compared with ss");
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]
 }

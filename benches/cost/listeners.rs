@@ -65,8 +65,8 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         _ => Promise::None,
     };
     let size = short(sockets);
-    let process = format!("listeners on NodePorts, {size} sockets, process");
-    let inside = format!("listeners on NodePorts, {size} sockets, agent");
+    let process = format!("listeners on NodePorts among {size} sockets, found by a process");
+    let inside = format!("listeners on NodePorts among {size} sockets, found by an agent");
     let against = |what: &str, ours: &str, theirs: &'static str, promise| {
         Row::against(format!("{what}, compared with {theirs}"), took(ours), (theirs, took(theirs)), promise)
             .provided(&alike)
@@ -78,12 +78,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         against(&process, "process", "netstat", Promise::None),
         against(&inside, "agent", "ss", promised(50.0, 250.0)),
         against(&inside, "agent", "node_exporter", Promise::None),
-        against(
-            &format!("`portreeve check` with {size} sockets, whole process"),
-            "every rule",
-            "ss -Htan",
-            promised(2.5, 2.5),
-        ),
+        against(&format!("`portreeve check` with {size} sockets"), "every rule", "ss -Htan", promised(2.5, 2.5)),
         Row::alone(
             format!("a scan with every rule and connections, {size} sockets, agent"),
             "ms",

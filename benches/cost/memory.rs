@@ -87,14 +87,14 @@ pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     });
     let mut rows: Vec<Row> =
         sizes.iter().zip(&points).map(|(services, point)| resident(services, 0, point.took, Promise::None)).collect();
-    let what = format!("peak of memory since the start, {} Services, compared with the memory at rest", short(filled));
+    let what = format!("peak memory since the start with {} Services, compared with the memory at rest", short(filled));
     rows.push(Row::alone(what, "times", [peak], Promise::AtMost(MOST_PEAK)));
     rows.push(growth::row("memory with Services", &points, Promise::AtMost(growth::LINEAR)));
     rows
 }
 
 fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> Row {
-    let what = format!("resident memory, {} Services, {} sockets", short(*services), short(sockets));
+    let what = format!("resident memory with {} Services and {} sockets", short(*services), short(sockets));
     Row::alone(what, "MiB", [memory], promise)
 }
 
@@ -118,7 +118,7 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });
     let mean = rates.sum::<f64>() / f64::from(scans);
-    let what = format!("processor time, {} Services, {} sockets", short(services), short(SOCKETS[0]));
+    let what = format!("processor time with {} Services and {} sockets", short(services), short(SOCKETS[0]));
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
 }
 
@@ -139,7 +139,7 @@ fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> R
         let synced: f64 = told.find_map(|line| line.rsplit(' ').next()?.parse().ok())?;
         (synced >= services as f64).then_some(())
     });
-    let what = format!("resident memory of kube-proxy, {} Services, to compare with", short(services));
+    let what = format!("resident memory of kube-proxy with {} Services", short(services));
     Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 

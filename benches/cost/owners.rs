@@ -39,7 +39,7 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
     );
     let took = |name: &str| of(&measured, name);
     let size = short(descriptors);
-    let what = format!("holders of NodePorts, {size} descriptors, process");
+    let what = format!("holders of NodePorts among {size} descriptors, found by a process");
     let against = |theirs: &'static str, least: f64| {
         // With few descriptors, the other programs read little in vain, so no ratio is promised.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
@@ -51,7 +51,7 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
         against("ss -p", 100.0),
         against("lsof", 500.0),
         Row::alone(
-            format!("holders of NodePorts, {size} descriptors, agent"),
+            format!("holders of NodePorts among {size} descriptors, found by an agent"),
             "ms",
             took("agent").to_vec(),
             Promise::None,

@@ -63,7 +63,7 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         ],
     );
     let ours = of(&measured, "agent");
-    let what = format!("use of ephemeral ports, {pods} pods with {} sockets, agent", short(pods * each * 2));
+    let what = format!("ephemeral ports of {pods} pods with {} sockets, counted by an agent", short(pods * each * 2));
     let promise = |promise| if promised { promise } else { Promise::None };
     let against = |who: &'static str, times| {
         Row::against(format!("{what}, compared with {who}"), ours, (who, of(&measured, who)), promise(times))

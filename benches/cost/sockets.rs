@@ -38,7 +38,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
             scans[2].push(point(&told, "process, compared with ss -p"));
-            scans[3].push(point(&told, "descriptors, agent"));
+            scans[3].push(point(&told, "descriptors, found by an agent"));
             rows.extend(told);
         }
         rows.push(profile::measure(&agent, *sockets));

@@ -85,7 +85,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     }
     rows.push(Row::alone(
         format!("after such a storm, {few} conflicts: a new listener to the finding, interval {INTERVAL:?}"),
-        "looks",
+        "scans",
         [listener(&cluster, FIRST + SERVICES)],
         Promise::AtMost(LATENCY),
     ));
@@ -97,7 +97,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let scans = (1..=if small { 1 } else { 3 }).map(|number| listener(&cluster, FIRST + SERVICES + number));
     rows.push(Row::alone(
         format!("{} sockets, {few} conflicts: a new listener to the finding, interval {INTERVAL:?}", short(sockets)),
-        "looks",
+        "scans",
         scans,
         Promise::AtMost(LATENCY),
     ));

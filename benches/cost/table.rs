@@ -24,7 +24,7 @@ const WITHOUT_PROMISE: [&str; 7] = [
     "of curl",
     "of kube-proxy",
     "reads of an agent at rest",
-    "resident memory, ",
+    "resident memory with ",
     "the image",
     "traffic of an agent at rest",
 ];

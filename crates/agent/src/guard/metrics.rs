@@ -16,16 +16,20 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_left_out_ports",
         &[],
-        "Needed ports that are not reserved, because too few ports would stay for outgoing connections",
+        "Needed ports that the guard does not reserve, to keep enough ports for outgoing connections",
     ),
     gauge(
         "portreeve_guard_missing_ports",
         &[],
         "Ports that another program removed from the list; the guard adds such ports at most once a minute",
     ),
-    counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
+    counter(
+        "portreeve_guard_overwritten",
+        &[],
+        "Runs in which the guard found that another program had removed ports from the list",
+    ),
     gauge("portreeve_guard_unread", &[], "1 if the guard could not read a part of its input, otherwise 0"),
-    gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program also wrote"),
+    gauge("portreeve_guard_given_up_ports", &[], "Ports that both the guard and another program wrote into the list"),
     gauge(
         "portreeve_guard_connection_ports",
         &[],
@@ -44,7 +48,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_bind_hook",
         &["mode"],
-        "Whether the bind hook is attached and follows the cluster; only with `--bind`",
+        "1 if the bind hook is attached and follows the cluster, otherwise 0; only with `--bind`",
     ),
     counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
     counter(

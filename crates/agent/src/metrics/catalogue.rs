@@ -51,7 +51,7 @@ pub(super) static METRICS: &[Metric] = &[
             "port",
             "protocol",
         ],
-        "1 for each open finding, worst first. At most 100 findings, fewer if the agent would exceed 300 series. The scope is node, or cluster if every node reports the same finding",
+        "1 for each open finding. The agent exports the worst 100 findings, or fewer to keep at most 300 series. scope: cluster if every node reports the finding, otherwise node",
     ),
     gauge("portreeve_findings_truncated", &[], "Open findings that are not in portreeve_finding_info"),
     gauge(
@@ -62,7 +62,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_source_up",
         &["source"],
-        "1 if the last reading of the source succeeded, otherwise 0. Only sources that the node has are listed",
+        "1 if the last reading of the source succeeded, otherwise 0. A source that the node lacks has no series",
     ),
     gauge(
         "portreeve_source_duration_seconds",
@@ -79,14 +79,14 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_last_connections_timestamp_seconds",
         &[],
-        "Beginning of the last scan that read connections. If the reading takes long, some scans do not read connections",
+        "Beginning of the last scan that read connections. If reading connections takes long, some scans skip it",
     ),
     counter("portreeve_scans", &[], "Judged scans"),
     counter("portreeve_panics", &["part"], "Caught panics of rules and of the reader"),
     gauge(
         "portreeve_node_ports",
         &["state", "band"],
-        "Ports of the NodePort range by state and band. fixed: a person chose the port. automatic: the API server chose the port. unknown: allocated, but the object does not show who chose the port. free: no Service that was read has the port",
+        "Ports of the NodePort range by state and band. fixed: a person chose the port. automatic: the API server chose the port. unknown: the object does not show who chose the port. free: no Service that was read has the port",
     ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
@@ -101,17 +101,17 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_node_ports_unreserved",
         &[],
-        "Unreserved ports in the NodePort range and in the ephemeral range",
+        "Unreserved ports that lie in both the NodePort range and the ephemeral range",
     ),
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
-        "Ephemeral ports that connections to the busiest destination use, counted. Absent if these connections use less than half of the ports",
+        "Ephemeral ports that connections to the busiest destination use. Absent if these connections use less than half of the ports",
     ),
     gauge(
         "portreeve_ephemeral_ports_used_at_most",
         &["scope"],
-        "Upper bound of the ephemeral ports that connections to one destination use. If few ports are in use, the ports are not counted one by one",
+        "Upper bound of the ephemeral ports that connections to one destination use. The real number may be lower",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
@@ -127,7 +127,7 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     gauge("portreeve_proxy_open_fds", &[], "Open file descriptors of the proxy"),
     gauge("portreeve_proxy_max_fds", &[], "Limit of open file descriptors of the proxy"),
-    gauge("portreeve_proxy_info", &["mode", "source"], "1, with the proxy mode and its source"),
+    gauge("portreeve_proxy_info", &["mode", "source"], "Always 1. The labels have the proxy mode and its source"),
     gauge(
         "portreeve_kube_ipvs_addresses",
         &["state"],
@@ -136,7 +136,7 @@ pub(super) static METRICS: &[Metric] = &[
     counter(
         "portreeve_events",
         &["result"],
-        "Events by result. written: created or counted up. deduplicated: existed already. dropped: too many or too late. failed: the request failed",
+        "Events by result. written: the agent created the Event or increased its count. deduplicated: the Event existed. dropped: the Events were too many or too late. failed: the request failed",
     ),
     counter(
         "portreeve_node_condition_writes",
