@@ -32,8 +32,8 @@ fn generated_documents() -> Vec<(String, String)> {
 
 fn command_reference() -> String {
     let mut text = String::from(
-        "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
-         and `portreeve --agents VERB` are about all nodes that have an agent.\n",
+        "# Commands\n\n`portreeve VERB` reports about this node, or with `--snapshot FILE` about the node in the file. \
+         `kubectl portreeve VERB` and `portreeve --agents VERB` report about all nodes that have an agent.\n",
     );
     let built = |command: Command| {
         let mut command = command.term_width(100);

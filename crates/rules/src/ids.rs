@@ -259,7 +259,7 @@ pub static STALE_REDIRECTION: Id = Id {
     page: include_str!("pages/stale-redirection.md"),
     variants: &[
         of_no_object("host-port", Pair(Packets), &[Info, Warning, Critical]),
-        of_no_object("proxy", State("remains of one mode"), &[Warning]),
+        of_no_object("proxy", State("rules of an unused mode"), &[Warning]),
     ],
 };
 
