@@ -133,7 +133,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and names the number, but not the Service that has it. `owner` names that Service and a remedy; `lint` finds the conflict before you create the Service.",
+        "The API server refuses a Service, and does not name the Service that has the number. `owner` names the Service and a remedy; `lint` finds the conflict before you create a Service.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",
@@ -178,7 +178,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Networks of pods",
-        "Outgoing connections of a pod use up all its local ports, or use the port that a server in the pod needs.",
+        "Outgoing connections of a pod use all local ports of the pod, or the port that a server in the pod needs.",
         &[
             "jupyterhub/configurable-http-proxy#557",
             "devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion",
@@ -187,7 +187,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "HostPorts",
-        "A hostPort is free on no node, or its redirection gets connections that belong to another claim.",
+        "A hostPort is in use on every node, or its redirection gets connections that belong to another claim.",
         &[
             "k3s-io/k3s#1969",
             "k3s-io/k3s#2270",

@@ -9,30 +9,30 @@ const OLD_PORTMAP: Reason =
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["ovn-kubernetes/ovn-kubernetes#5034", "kubernetes/kubernetes#120536"],
-        symptom: "a nodePort is refused as already allocated, and no Service has it",
+        symptom: "the API server refuses a nodePort as already allocated, but no Service has the number",
         reason: Reason::NotRead(
-            "the API server's list of allocated numbers, which names no owner. `owner PORT --refused` reports that no Service has the number, and when the API server releases it",
+            "the API server's list of allocated numbers, which names no owner. `owner PORT --refused` reports that no Service has the number, and when the API server releases the number",
         ),
     },
     Unserved {
         threads: &["antrea-io/antrea#2381"],
         symptom: "NodePortLocal redirects the node's port on which containerd answers `kubectl exec`",
         reason: Reason::OutOfReach(
-            "antrea-io/antrea#2385 of 2021 fixed this conflict. Since then Antrea takes free ports only, and listens on them",
+            "antrea-io/antrea#2385 of 2021 fixed this conflict. Since then Antrea chooses free ports, and listens on these ports",
         ),
     },
     Unserved {
         threads: &["projectcalico/calico#8112"],
         symptom: "a health check of an earlier proxy still answers, with an old count of endpoints",
         reason: Reason::NotRead(
-            "the count in a health check's answer. The count follows the endpoints with a delay, so one scan cannot prove that it is wrong",
+            "the count in a health check's answer. The count follows the endpoints with a delay, so one scan cannot prove an error",
         ),
     },
     Unserved {
         threads: &["kubernetes-sigs/ip-masq-agent#135"],
-        symptom: "masqueraded connections of a managed platform hang, now and then: their source port is a NodePort",
+        symptom: "on a managed platform, some masqueraded connections hang, because the source port is a NodePort",
         reason: Reason::NotRead(
-            "the rules of an ip-masq-agent, which show whether it chooses source ports (`--random-fully`, `--to-ports`)",
+            "the rules of an ip-masq-agent, which may choose source ports (`--random-fully`, `--to-ports`)",
         ),
     },
     Unserved {
@@ -49,7 +49,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     },
     Unserved {
         threads: &["kubernetes/kubernetes#142183"],
-        symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its setting was changed to serve them",
+        symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after a change of its settings to serve 127.0.0.1",
         reason: Reason::NotRead(
             "the entries of kube-proxy's verdict maps. kube-proxy's settings serve 127.0.0.1, but an old entry refuses the connections",
         ),

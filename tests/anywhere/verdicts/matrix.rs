@@ -16,10 +16,10 @@ use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, reco
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
-    ("not-ready", "none ready"),
-    ("draining", "only draining ones"),
-    ("here", "Local, one here"),
-    ("elsewhere", "Local, elsewhere only"),
+    ("not-ready", "no ready endpoints"),
+    ("draining", "only draining endpoints"),
+    ("here", "Local, endpoint here"),
+    ("elsewhere", "Local, endpoints elsewhere"),
 ];
 
 /// The shapes of Services with special settings of Cilium or addresses on other devices. Each shape has its name for a
@@ -76,8 +76,7 @@ fn the_behaviour_matrix_is_up_to_date() {
         let settings = of(data_plane);
         let (tables, count) = tables(&settings);
         let text = format!(
-            "# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words). The first table has the default settings. Another table with \
-             the same columns has only the rows that differ from the first.\n{tables}"
+            "# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words). The first table has the default settings. A later table with the same columns lists only rows that differ from the first table.\n{tables}"
         );
         pages.push((format!("who-answers/{data_plane}.md"), text));
         links.push_str(&format!(
