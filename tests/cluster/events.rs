@@ -248,7 +248,7 @@ async fn a_restarted_agent_writes_no_event_and_ends_the_event_of_the_one_before(
     assert_eq!(methods, ["post", "post", "patch", "post"], "an empty patch sets the reporter");
 }
 
-/// Fault (API server): an Event is deleted, or expires early, while its finding is open
+/// Fault (API server): an Event is deleted, or expires early, while the finding is open
 /// Does: writes an Event again in the next hour of the incident
 /// Right again: within an hour
 /// Lost: the Event, until then

@@ -63,7 +63,7 @@ async fn a_server_that_refuses_the_token() {
 }
 
 /// Fault (API server): the server answers 403 to every request
-/// Does: keeps all facts, whose age grows
+/// Does: keeps all facts; the age of the facts grows
 /// Right again: when the server allows requests again
 /// Lost: nothing
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_server_that_forbids() {
 }
 
 /// Fault (API server): the server answers 404 to every request, for example while its storage is not ready
-/// Does: keeps all facts, whose age grows
+/// Does: keeps all facts; the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_server_that_has_lost_its_resources() {
 }
 
 /// Fault (API server): the server answers 429 to every request
-/// Does: keeps all facts, whose age grows
+/// Does: keeps all facts; the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_server_that_is_busy() {
 }
 
 /// Fault (API server): the server answers 500 or 503 to every request
-/// Does: keeps all facts, whose age grows
+/// Does: keeps all facts; the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_server_that_never_answers() {
 }
 
 /// Fault (API server): a watch sends nothing more, and its connection stays open
-/// Does: ends the watch after an idle time, and requests it again
+/// Does: ends the watch after an idle time, and requests the watch again
 /// Right again: with the next watch
 /// Lost: nothing
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn an_expired_version_leads_to_a_list_of_the_present_state() {
     }
 }
 
-/// Fault (API server): a list expires between two of its pages
+/// Fault (API server): a list expires between two pages
 /// Does: discards the first pages, and reads the current state
 /// Right again: with the second list
 /// Lost: nothing
@@ -234,7 +234,7 @@ async fn a_malformed_line_leads_to_a_new_list() {
 }
 
 /// Fault (API server): a watch sends an event without an end
-/// Does: refuses the event at 10 MiB, counts `too-much`, keeps all facts, whose age grows
+/// Does: refuses the event at 10 MiB, counts `too-much`, keeps all facts
 /// Right again: with the list that it reads two minutes later
 /// Lost: nothing
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     assert_eq!(fake.requests().iter().filter(lists).count(), 1);
 }
 
-/// Fault (API server): the server answers that it has lost its latest versions (504)
+/// Fault (API server): the server has lost its latest versions (504)
 /// Does: reads the current state
 /// Right again: with the current state
 /// Lost: nothing

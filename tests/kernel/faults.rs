@@ -46,7 +46,7 @@ fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
     Some(seen.interfaces.seen()?.addresses.iter().map(|address| address.ip).collect())
 }
 
-/// Fault (kernel): addresses come and go while they are listed (an interrupted netlink dump)
+/// Fault (kernel): addresses change while the agent lists addresses (an interrupted netlink dump)
 /// Does: lists the addresses again; discards the inconsistent list
 /// Right again: with the next list that is complete
 /// Lost: nothing: a list that is torn every time is unread

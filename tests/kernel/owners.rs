@@ -195,7 +195,7 @@ fn hide_cgroup2() {
 /// Right again: always
 /// Lost: nothing
 ///
-/// Fault (kernel): control groups are only of version 1
+/// Fault (kernel): the node has only control groups of version 1
 /// Does: finds the pod of the process that holds the socket; if processes are unreadable, the pod is unread
 /// Right again: always
 /// Lost: nothing
@@ -240,8 +240,8 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     drop(child);
 }
 
-/// Fault (kernel): a control group is removed while its sockets are read
-/// Does: the owner is unread (stale); the socket is kept
+/// Fault (kernel): a control group is removed while the agent reads sockets
+/// Does: keeps the socket; the owner is unread (stale)
 /// Right again: with the next scan
 /// Lost: the owner’s name
 #[test]
@@ -301,7 +301,7 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
     assert!(process.gap().expect("no process").detail.contains("no process has a descriptor"), "{process:?}");
 }
 
-/// Fault (kernel): a socket closes after the list of sockets and before the search for its owner
+/// Fault (kernel): a socket closes before the agent finds the owner of the socket
 /// Does: reports a closed socket, and not the kernel as owner
 /// Right again: with the next scan
 /// Lost: nothing

@@ -16,7 +16,7 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
 }
 
 /// Fault (operator): the agent is killed (SIGKILL) and started again
-/// Does: finds its Event by its name, and writes no second Event
+/// Does: finds its Event by name, and writes no second Event
 /// Right again: with its first scans
 /// Lost: nothing
 #[test]
@@ -84,8 +84,8 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
 }
 
-/// Fault (API server): a Service is deleted and made again under its name
-/// Does: writes an Event about the new Service; the old Event stays with the old Service
+/// Fault (API server): a Service is deleted, and a user makes a Service with the same name
+/// Does: writes an Event about the new Service; the earlier Event is about the deleted Service
 /// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]

@@ -218,7 +218,7 @@ pub(crate) fn objects(person: &Person<'_>) -> BTreeSet<String> {
     listed.lines().filter(|name| !name.starts_with("Lease/kube-node-lease/")).map(str::to_owned).collect()
 }
 
-/// Fault (operator): an upgrade, and an uninstallation
+/// Fault (operator): an administrator upgrades the chart, then uninstalls the chart
 /// Does: a node has at most one agent; no object remains
 /// Right again: with the roll-out
 /// Lost: nothing
@@ -268,7 +268,7 @@ fn daemon_set(person: &Person<'_>) -> Value {
     json!({"labels": labels, "spec": object["spec"].take()})
 }
 
-/// Fault (operator): an upgrade from an old chart, a rollback and an uninstallation
+/// Fault (operator): an administrator upgrades an old chart, rolls back and uninstalls
 /// Does: keeps the values that were set, takes the new defaults, and leaves no object behind
 /// Right again: with the command
 /// Lost: nothing

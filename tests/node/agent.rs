@@ -294,7 +294,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     assert_eq!(told, ["state", "stopped"]);
 }
 
-/// Fault (operator): the agent gets SIGHUP with a broken configuration
+/// Fault (operator): the agent gets SIGHUP, and its configuration is invalid
 /// Does: logs file, line and key; keeps the last valid configuration
 /// Right again: when the file is repaired, without a signal
 /// Lost: nothing
@@ -320,7 +320,7 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     agent.says("scanned");
 }
 
-/// Fault (operator): the agent is started with a broken configuration
+/// Fault (operator): the agent starts with an invalid configuration
 /// Does: exits with 2, and names file, line and key
 /// Right again: when the configuration is repaired
 /// Lost: nothing

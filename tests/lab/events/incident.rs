@@ -11,7 +11,7 @@ const RULE: &str = "listener-on-node-port/loses";
 /// Two nodes with the same slot, by the hash of their names.
 const NODES: [&str; 2] = ["n0", "n4"];
 
-/// Fault (operator): the node that reports an incident is repaired, and its Event expires
+/// Fault (operator): the node that reports an incident is repaired, and the node's Event expires
 /// Does: another affected node writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing

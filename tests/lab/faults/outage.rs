@@ -105,11 +105,11 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
 }
 
 /// Fault (API server): the connection to the server is cut while Services come and go
-/// Does: keeps its facts, and the findings about all objects that it cannot read
+/// Does: keeps its facts, and the findings about objects that the agent cannot read
 /// Right again: within three scans after it has read all objects again
 /// Lost: nothing
 ///
-/// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
+/// Fault (API server): etcd is compacted and the server restarted while an agent is not connected (410)
 /// Does: counts 410, reads all objects again
 /// Right again: within three scans after it has read all objects again
 /// Lost: nothing
@@ -163,7 +163,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
-/// Fault (API server): the service account’s token is refused (401), then its file is rewritten
+/// Fault (API server): the service account’s token is refused (401), then the token's file is rewritten
 /// Does: keeps its facts, and reads the token's file again after every failure
 /// Right again: after the file is written; no restart
 /// Lost: nothing

@@ -64,7 +64,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     assert!(!after_scans(4).contains(SQUATTED));
 }
 
-/// Fault (clock): the clock is set an hour ahead, and back
+/// Fault (clock): the clock is set an hour ahead, then back
 /// Does: scans as often as before; every finding stays
 /// Right again: a change is found within four scans, whatever time the clock shows
 /// Lost: nothing

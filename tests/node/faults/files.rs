@@ -142,7 +142,7 @@ fn a_repaired_config_map_is_read_without_a_signal() {
     assert!(finds_it());
 }
 
-/// Fault (disk): the agent's configuration is removed while it runs, and comes back
+/// Fault (disk): the agent's configuration is removed while the agent runs, and comes back
 /// Does: logs that the file cannot be read, and keeps its settings
 /// Right again: when the file is back
 /// Lost: nothing

@@ -60,7 +60,7 @@ fn listeners_are_found_even_if_proc_hides_processes() {
 }
 
 /// Fault (kernel): no hierarchy of control groups is visible
-/// Does: finds listeners, and their processes by their descriptors
+/// Does: finds listeners, and finds processes by descriptors
 /// Right again: always
 /// Lost: names of pods, if it may not read their processes
 #[test]

@@ -38,7 +38,8 @@ fn a_thousand_signals_change_nothing() {
 }
 
 /// Fault (operator): two agents run on one node with one address
-/// Does: the second agent names the owner of its port (`host-network-port-taken/agent`), and both continue to scan
+/// Does: the second agent names the owner of the port (`host-network-port-taken/agent`), and both agents continue to
+/// scan
 /// Right again: when the first agent has ended, the second answers
 /// Lost: scrapes of the second agent
 #[test]

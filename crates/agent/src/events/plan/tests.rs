@@ -144,7 +144,7 @@ fn a_node_that_is_silent_in_the_next_hour_still_ends_its_event_unless_it_has_exp
     }
 }
 
-/// Fault (operator): the node that reports an incident is removed, or its agent restarts while the node is repaired
+/// Fault (operator): the node that reports an incident is removed, or the node's agent restarts during the repair
 /// Does: no *Resolved* Event follows; another affected node writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: the end of the incident on the removed node
