@@ -19,7 +19,7 @@ pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     for pair in numbers.windows(2) {
         let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
-        // Facts that have not changed are not read again. So the number of addresses must not matter.
+        // The growth is measured after a change, because an agent does not read unchanged addresses again.
         points.push(Point { size: pair[1] as f64, took: told[3].ours.median });
         rows.extend(told);
     }

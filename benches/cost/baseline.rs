@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// `UPDATE=1` writes this file again.
+/// A run with `UPDATE=1` writes this file again.
 const FILE: &str = "benches/baseline.json";
-/// A ratio may fall to this part of the baseline, because other work on the machine changes the ratio.
+/// A ratio may fall to this fraction of its baseline, because other work on the machine changes each ratio.
 const KEPT: f64 = 0.8;
 
 #[derive(Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Baseline {
         }
     }
 
-    /// The reason why no row is compared on this machine: another machine has other ratios.
+    /// Returns why no row is compared on this machine: the baseline is of another machine.
     pub fn unfit(&self, machine: &str) -> Option<String> {
         let other = self.machine != machine;
         other.then(|| {
@@ -50,7 +50,7 @@ impl Baseline {
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// If the baseline is of another machine, its ratios are removed. In this case, `rows` must be complete.
+    /// Removes the ratios of another machine first. In this case, `rows` must be complete.
     pub fn update(&mut self, rows: &[Row], machine: &str) {
         if self.machine != machine {
             self.ratios.clear();

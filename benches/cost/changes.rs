@@ -20,7 +20,7 @@ use crate::{
 
 const SERVICES: u16 = 400;
 const FIRST: u16 = 30_000;
-/// The number of changes in a second by all writers together, the number of writers, and the duration.
+/// All writers together make `CHANGES` changes per second, for the time `LASTS`.
 const CHANGES: u32 = 200;
 const WRITERS: u32 = 4;
 const LASTS: Duration = Duration::from_secs(60);

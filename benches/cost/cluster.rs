@@ -1,4 +1,5 @@
-//! Services as real clusters have them: a tool made them, and they have labels, its annotation and managedFields.
+//! Services as in real clusters: with labels, with managedFields, and with the annotation of the tool that made the
+//! Service.
 
 use serde_json::{Value, json};
 
@@ -25,7 +26,8 @@ pub fn service(number: usize, node_port: bool) -> Value {
     service["spec"]["selector"] = labels;
     service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
     if node_port {
-        // Each Service has only one port: if each had two NodePorts, the NodePort range would be too small.
+        // Keeps only one port of the Service: with two NodePorts for each Service, the NodePort range would be too
+        // small.
         service["spec"]["ports"].as_array_mut().expect("ports").truncate(1);
     } else {
         service["spec"]["type"] = json!("ClusterIP");

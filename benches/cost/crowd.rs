@@ -57,7 +57,7 @@ impl Holder {
         writeln!(self.orders, "{order}").expect("the holder lives");
     }
 
-    /// Waits until the oldest order is done.
+    /// Waits for the holder's answer to the oldest order.
     pub fn end(&mut self) {
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("an answer");
@@ -74,7 +74,8 @@ impl Drop for Holder {
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A killed process leaves its control group a moment later. Other processes may be in the parent groups.
+        // A killed process leaves its control group a moment later, so the removal is repeated. A parent group with
+        // other processes stays.
         let mut tries = 0;
         while fs::remove_dir(&self.cgroup).is_err() && tries < 1000 {
             tries += 1;
@@ -89,7 +90,7 @@ impl Drop for Holder {
 pub struct Crowd(Vec<Holder>);
 
 impl Crowd {
-    /// Makes this number of sockets in the network namespace of the calling thread. A quarter of them are IPv6 sockets.
+    /// Makes `sockets` sockets in the network namespace of the calling thread. A quarter of them are IPv6 sockets.
     pub fn grow(&mut self, sockets: usize) {
         let pairs = sockets / 2;
         while self.0.len() * PAIRS < pairs {

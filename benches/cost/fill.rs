@@ -1,5 +1,5 @@
 //! Makes tens of thousands of Services. For each new Service, kube-apiserver walks all cluster addresses twice to count
-//! them. So kube-apiserver creates only a few Services. Copies of their stored form are written into etcd.
+//! them. So kube-apiserver creates only a few Services, and copies of these Services are written into etcd.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range, thread};
 
@@ -15,14 +15,15 @@ const WRITERS: usize = 4;
 /// The number of copies of one Service that are made.
 const BATCH: usize = 4_096;
 /// The number of addresses that are written before the first of their Services. If the API server does not know the
-/// address of a Service, it changes the Service. After a minute, it deletes an address without a Service.
+/// address of a Service, the API server changes the Service. If an address has no Service for a minute, the API server
+/// deletes the address.
 const LEAD: usize = 1_000;
 /// The first address of the lab's range from which the API server allocates addresses.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 0);
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 
-/// Every second Service has a NodePort, up to `node_ports` in all. The API server creates the Services with a NodePort,
-/// because it records NodePorts.
+/// Every second Service has a NodePort, up to `node_ports` in all. Only the API server creates Services with a
+/// NodePort, because it also records the NodePort as used.
 pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize) {
     let (with, without): (Vec<usize>, Vec<usize>) =
         numbers.partition(|number| number % 2 == 0 && number / 2 < node_ports);
@@ -47,7 +48,8 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
         let behind = at.checked_sub(lead).and_then(|at| copies.get(at));
         let puts = [copies.get(at).map(Kept::address), behind.map(Kept::endpoints), behind.map(Kept::service)];
         let puts: Vec<Value> = puts.into_iter().flatten().collect();
-        // Each request writes one object of a kind. A watch expects a different version for each object of a kind.
+        // A request writes at most one object of each kind, because a watch expects another version for each object of
+        // its kind.
         etcd.post("/v3/kv/txn", &json!({"success": puts})).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 }
@@ -103,7 +105,7 @@ impl Kept {
     }
 }
 
-/// The API server writes protobuf, but it can also read JSON.
+/// The object is written as JSON. The API server writes protobuf, but also reads JSON.
 fn put(place: &str, object: &Value) -> Value {
     let bytes = |text: String| ByteString(text.into_bytes());
     let name = object["metadata"]["name"].as_str().expect("a name");
@@ -119,7 +121,7 @@ fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     object
 }
 
-/// Keeps the fields of `below` that `above` does not have.
+/// Merges two objects. A field of `above` replaces the same field of `below`.
 fn over(below: &Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {

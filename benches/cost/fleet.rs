@@ -33,11 +33,11 @@ const WHILE: Duration = Duration::from_secs(60);
 const LEFT: usize = 40;
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
-/// The number of changes of Services in a second, and their duration.
+/// For the time `CHURN`, Services change `CHANGES` times per second.
 const CHANGES: u32 = 50;
 const CHURN: Duration = Duration::from_secs(60);
-/// The number of minutes without a server. Agents wait longer after each failure. After the second minute, the wait has
-/// reached its maximum. So an hour costs sixty times as much as the last minute.
+/// The number of minutes without an API server. An agent waits longer after each failure, and its wait is longest after
+/// two minutes. So each later minute costs as much as the last measured minute.
 const AWAY: usize = 5;
 /// The longest time until hundreds of agents see a change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -59,14 +59,14 @@ struct Fleet<'a> {
     directory: Directory,
     agents: Vec<Process>,
     size: usize,
-    /// The network namespace of the last nodes, and the relay from there to the server.
+    /// The network namespace of the last nodes, and the relay from this namespace to the API server.
     apart: Namespace,
     _way: Relay,
     services: u16,
     rows: Vec<Row>,
 }
 
-/// The requests during a roll-out that reaches all nodes at the same moment.
+/// Measures the requests if all agents start at the same moment.
 pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     let mut fleet = Fleet::of(binary, if small { 10 } else { AT_ONCE });
     let what = format!("at start of {} at once", fleet.size);
@@ -240,7 +240,7 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(start) } else { start() }
     }
 
-    /// Returns the number of writes of one agent.
+    /// Measures the requests while `happens` runs. Returns the number of writes of one agent.
     fn during(&mut self, what: &str, happens: impl FnOnce(&mut Self)) -> f64 {
         let (before, bytes) = (self.audit.of(OBSERVER).len(), self.bytes());
         happens(self);
@@ -251,7 +251,7 @@ impl<'a> Fleet<'a> {
             of.count() as f64 / self.size as f64
         };
         let count = |verbs: &[&str]| of(verbs, &|_| true);
-        // A busy server refuses reads. The agents repeat them later.
+        // A busy server refuses reads, and the agents repeat these reads later.
         let is_busy = |code| code == 429 || code >= 500;
         let [reads, refused] = [false, true].map(|busy| of(&["get", "list"], &|code| is_busy(code) == busy));
         let writes = count(&["create", "patch", "update", "delete"]);
@@ -282,7 +282,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The number of open watches. Some of them are the server's own.
+    /// The number of open watches, including the API server's own watches.
     fn watches(&self) -> f64 {
         let metrics = self.cluster.api().text("/metrics").expect("metrics of the server");
         let open = metrics.lines().filter(|line| {

@@ -27,8 +27,8 @@ const NODE_PORTS: usize = 2_000;
 const LASTS: Duration = Duration::from_secs(120);
 /// The greatest processor time of a guard at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
-/// The number of new Services. The greatest time from the API server's answer until the NodePort is reserved, in
-/// milliseconds.
+/// The number of new Services, and the greatest wait in milliseconds. A wait lasts from the API server's answer until
+/// the NodePort is reserved.
 const NEW: usize = 10;
 const MOST_WAIT: f64 = 1_000.0;
 
@@ -50,7 +50,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let what = format!("the guard, {} Services", short(services));
     let memory = Memory::of(guard.pid()).resident;
     let waits: Vec<f64> = (0..NEW).map(|number| reserved_after(&cluster, &format!("new-{number}"))).collect();
-    // A node can have only one guard.
+    // Ends this guard before `hook::measure` starts a guard, because a node can have only one guard.
     drop(guard);
     vec![
         Row::alone(format!("{what}: resident memory"), "MiB", [memory], Promise::None),
@@ -98,7 +98,7 @@ fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// The kernel prints the whole list at the first read.
+/// One read must ask for the whole list, because the kernel returns nothing to a second read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -110,7 +110,7 @@ fn value(series: &str) -> Option<f64> {
     http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
-/// The additional time of each bind with the hook. The BPF program is the same in all builds of the guard.
+/// Measures how much longer each bind takes with the hook. The BPF program is the same in all builds of the guard.
 #[cfg(feature = "bind-hook")]
 mod hook {
     use std::net::TcpListener;
@@ -163,7 +163,8 @@ mod hook {
         let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock"));
         let begun = spent();
         for _ in 0..binds {
-            // A program like lsof keeps each open file for a moment longer, so the port may still be in use.
+            // A program like lsof can hold the last socket open a moment longer. Then the port is still in use, and the
+            // bind is repeated.
             assert!((0..1_000).any(|_| TcpListener::bind("127.0.0.1:19999").is_ok()), "a free port");
         }
         (spent() - begun).as_secs_f64() * 1e6 / f64::from(binds)

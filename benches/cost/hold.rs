@@ -26,8 +26,8 @@ struct Held {
     files: Vec<fs::File>,
 }
 
-/// Moves this process to a control group, and to a new network namespace if `apart` is set. Then carries out one order
-/// a line, and answers each order with a line.
+/// Moves this process to a control group, and to a new network namespace if `apart` is set. Each input line is an
+/// order. The process carries out the order, and answers with a line.
 pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
     fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
     if apart {

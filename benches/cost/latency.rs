@@ -13,13 +13,13 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The interval of scans. It is short, so that there are many scans. If a result depends on the interval, its unit is
-/// scans.
+/// The interval of scans. With a short interval, the benchmark has many scans. The unit of a result that depends on the
+/// interval is scans.
 const INTERVAL: Duration = Duration::from_secs(2);
 const OFTEN: Duration = Duration::from_millis(5);
 const FIRST: u16 = 30_100;
-/// The longest time to the first verdict without an API server. The next constant is the longest time after a change of
-/// the cluster. Both are in milliseconds.
+/// The longest time until the first verdict without an API server, in milliseconds. `CHANGE` is the longest time after
+/// a change of the cluster, in milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
@@ -90,8 +90,7 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     scans_to(|| is_found(port))
 }
 
-/// The ephemeral port range is made wider, so that it contains the NodePorts. Returns the number of scans until the
-/// finding.
+/// Widens the ephemeral port range until it contains the NodePorts. Returns the number of scans until the finding.
 fn setting() -> f64 {
     let series = "portreeve_findings{rule=\"ephemeral-range-overlap\",variant=\"node-ports\"";
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));

@@ -57,8 +57,8 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // The time of `ss` for a socket differs between machines by a factor of two. The time of a check does not. The
-    // promised ratio is true on all of these machines.
+    // The time of `ss` for a socket differs between machines by a factor of two. The promised ratio is low enough for
+    // all of these machines.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
         500_000 => Promise::Times(at_500k),
@@ -73,7 +73,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
     };
     vec![
         against(&process, "process", "ss", promised(5.0, 30.0)),
-        // The start of our process takes most of its time: from 2 ms to 7 ms on different machines.
+        // The start of Portreeve's process takes 2 ms to 7 ms, which is most of its time.
         against(&process, "process", "procfs", promised(50.0, 200.0)),
         against(&process, "process", "netstat", Promise::None),
         against(&inside, "agent", "ss", promised(50.0, 250.0)),

@@ -1,5 +1,5 @@
-//! The cost of a running agent with a real API server: its resident memory for numbers of Services and of sockets, and
-//! its processor time.
+//! The cost of a running agent with a real API server: its processor time, and its resident memory with different
+//! numbers of Services and sockets.
 
 use std::{
     fs,
@@ -27,21 +27,21 @@ const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
 /// The numbers of sockets on a node. The last numbers are for busy nodes.
 const SOCKETS: [usize; 4] = [2_000, 200_000, 500_000, 1_000_000];
-/// The default interval of scans, and the number of scans in which processor time is measured. One of twenty scans
-/// reads everything.
+/// The default interval of scans, and the number of scans in a measurement of processor time. One of twenty scans reads
+/// all facts.
 const INTERVAL: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// The greatest resident memory with 5,000 Services and 2,000 sockets, in MiB. The next constant is the greatest growth
-/// by a million sockets.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, in MiB. `MOST_GROWTH` is the greatest additional
+/// memory for a million sockets, in MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
 /// The greatest resident memory since the start, as a multiple of the final memory. The agent does not keep a list in
 /// memory while the list arrives.
 const MOST_PEAK: f64 = 1.5;
-/// The greatest processor time with the same Services and sockets, in thousandths of a core.
+/// The greatest processor time with 5,000 Services and 2,000 sockets, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
@@ -122,8 +122,8 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
 }
 
-/// The resident memory of kube-proxy after it has programmed all Services. For comparison: it watches the same objects
-/// with the informers of client-go.
+/// For comparison, the resident memory of kube-proxy, which watches the same objects with client-go. kube-proxy is
+/// measured after it has programmed all Services.
 fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> Row {
     let arguments = [
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
@@ -143,7 +143,8 @@ fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> R
     Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 
-/// Starts the agent as shipped, but a scan may cost any share of a core, so that no interval becomes longer.
+/// Starts the agent as shipped, except that a scan may use any share of a core. So the interval between scans stays the
+/// same.
 fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &Directory) -> Process {
     let arguments = [
         "agent".to_owned(),

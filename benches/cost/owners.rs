@@ -41,7 +41,7 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
     let size = short(descriptors);
     let what = format!("holders of NodePorts among {size} descriptors, found by a process");
     let against = |theirs: &'static str, least: f64| {
-        // With few descriptors, the other programs read little in vain, so no ratio is promised.
+        // With few descriptors, the other programs read few needless descriptors. So no ratio is promised.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
         let row =
             Row::against(format!("{what}, compared with {theirs}"), took("process"), (theirs, took(theirs)), promise);

@@ -40,8 +40,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         let lines = |holder: &Holder| run(&mut ss_in(holder.pid())).stdout.iter().filter(|it| **it == b'\n').count();
         holders.iter().map(|holder| u64::try_from(lines(holder)).expect("a number")).collect()
     };
-    // For a pod that is far from its limit, Portreeve reports an upper bound. It counts sockets of any kind, and
-    // sockets that the kernel is just releasing.
+    // For a pod that is far from its limit, Portreeve's count is an upper bound. The count includes sockets of any
+    // kind, and sockets that the kernel is just releasing.
     let theirs = dump();
     let bounds = |(ours, theirs): (&u64, &u64)| (*theirs..=theirs + theirs / 20).contains(ours);
     let alike = match ours.len() == theirs.len() && ours.iter().zip(&theirs).all(bounds) {
@@ -71,8 +71,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     };
     vec![
         against("ss in each", Promise::Times(400.0)),
-        // The promise is at most 2.5 times the lowest possible cost, measured with warm caches. Most of the time is
-        // spent in the kernel, and differs between machines.
+        // Portreeve may take 2.5 times the lowest possible time, measured with warm caches. The kernel takes most of
+        // Portreeve's time, and this time differs between machines.
         against("reading sockstat of each", Promise::Times(0.4)),
     ]
 }

@@ -1,4 +1,4 @@
-//! The parts of a scan's processor time: the kernel, which walks its tables, and Portreeve's own work.
+//! Scrapes the agent once per scan.
 
 use std::{fs, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 /// The time for which the agent scans without a pause. It is long, because the kernel counts processor time only in
 /// hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
-/// The greatest part of Portreeve's own work, in per cent.
+/// The greatest share of Portreeve's own work in a scan's processor time, in per cent.
 const MOST: f64 = 10.0;
 
 pub fn measure(agent: &Scanning, sockets: usize) -> Row {

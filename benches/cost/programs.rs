@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// The kernel applies the filter.
+/// The kernel applies the filter `RANGE`.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }
@@ -28,7 +28,7 @@ pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])
 }
 
-/// Lists all listeners with `netstat` of net-tools. It has no filter.
+/// Lists all listeners, because `netstat` of net-tools has no filter for ports.
 pub fn netstat_listeners() -> Command {
     command("netstat", &["-tln"])
 }

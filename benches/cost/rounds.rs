@@ -1,4 +1,4 @@
-//! The programs that are compared run in turns, so that other work of the machine slows all of them.
+//! The compared programs run in turns, so that other work of the machine slows each program.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ impl<'a> Contender<'a> {
         Self { name, measure: Box::new(measure) }
     }
 
-    /// A program whose run is timed from outside. It runs twice, and the second run is measured. The first run removes
-    /// the influence that the last program had on the processor's caches.
+    /// A program whose run is timed from outside. The program runs twice: the first run fills the processor's caches,
+    /// and the second run is measured.
     pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
         Self::telling(name, move || {
             run();

@@ -1,4 +1,4 @@
-//! A measurement as a row of the table, and whether the measurement keeps the row's promise.
+//! A row of the table: a measurement, its promise, and whether the measurement keeps the promise.
 
 use std::fmt;
 

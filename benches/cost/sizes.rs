@@ -1,6 +1,6 @@
 //! The numbers of sockets, and how they are printed.
 
-/// The numbers of the host's sockets, the smallest first. Memory and growth are measured for all of them.
+/// The numbers of sockets on the host, the smallest first. Memory and growth are measured with each number.
 pub fn sizes(small: bool) -> &'static [usize] {
     if small { &[2_000, 10_000, 30_000] } else { &[10_000, 100_000, 200_000, 500_000] }
 }

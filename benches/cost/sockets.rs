@@ -50,8 +50,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
-    // The smallest number of sockets is left out. Its data fits into the processor's caches, so each socket takes half
-    // the time.
+    // Leaves out the smallest number of sockets. The data of so few sockets fits into the processor's caches, so each
+    // socket takes half the time.
     rows.push(growth::row("a scan that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));

@@ -1,5 +1,5 @@
-//! Measures the cost of an agent with its usual share of a core during constant changes. Also counts the scans until it
-//! finds a new listener.
+//! Measures the cost of an agent with its usual share of a core during constant changes. Also counts the scans until
+//! the agent finds a new listener.
 
 use std::{
     net::TcpListener,
@@ -19,8 +19,8 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The greatest processor time of an agent with default settings, in per cent of a core. Half is for scans, half for
-/// connections and changes. The next constant is the agent's interval.
+/// The greatest processor time of an agent with default settings, in per cent of a core. Scans may take half of this
+/// time, and connections and changes may take the other half.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
 const SERVICES: u16 = 2_000;
@@ -28,16 +28,16 @@ const FIRST: u16 = 30_000;
 /// The number of NodePorts with a listener. With 2,000 listeners, a scan on a slow machine exceeds the agent's share,
 /// even with the longest pause between scans.
 const CONFLICTS: u16 = 500;
-/// The number of NodePorts with a listener, while scans are counted until the agent finds a new listener.
+/// The number of NodePorts with a listener while the benchmark counts the scans until a finding about a new listener.
 const FEW: u16 = 100;
 const EDITS: Duration = Duration::from_millis(300);
-/// The time in which the agent reads everything for the first time, which is not measured. The next two constants are
-/// the length and the number of the measured parts.
+/// In the time `BEFORE`, the agent reads everything for the first time. The measured parts follow: each takes the time
+/// `PART`, and `PARTS` is their number.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
 const SOCKETS: usize = 500_000;
-/// The finding must last for two scans. One scan may have begun before the listener.
+/// The greatest number of scans. The problem must last for two scans, and one scan may have begun before the listener.
 const LATENCY: f64 = 3.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
@@ -63,8 +63,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         })
         .collect();
     eprintln!("per cent of a core, every {PART:?} of the storm: {curve:.3?}");
-    // A part in which the agent begins to read all listeners costs clearly more. Only whole periods count, from the
-    // first to the last costly part.
+    // In some parts, the agent begins to read all listeners. These parts cost clearly more. The mean covers whole
+    // periods: from the first costly part up to the last costly part.
     let costly = |part: usize| curve[part] > COST;
     let begins: Vec<usize> =
         (0..curve.len()).filter(|part| costly(*part) && (*part == 0 || !costly(part - 1))).collect();
@@ -119,9 +119,9 @@ fn storm(cluster: &ControlPlane, lasts: Duration) {
     }
 }
 
-/// The number of scans from the beginning of a listener on a Service's NodePort until the finding. The listener begins
-/// at any moment between two scans. The test counts findings, because the number of metrics about single findings is
-/// limited.
+/// Counts the scans from the start of a listener on a Service's NodePort until the finding. The listener starts at any
+/// moment between two scans. The benchmark compares the number of findings, because only a limited number of findings
+/// have their own metrics.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let known = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -140,7 +140,7 @@ fn findings(metrics: &str) -> f64 {
     metrics.lines().filter(of_rule).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Repeats a request without a time limit, with long pauses: each request also costs the agent time.
+/// Repeats a request until it succeeds. The pauses are long, because each request costs the agent time.
 fn patiently(probe: impl Fn() -> bool) {
     while !probe() {
         thread::sleep(Duration::from_millis(500));
@@ -157,7 +157,7 @@ fn hold(control: &str, conflicts: u16) -> Holder {
     holder
 }
 
-/// Starts the agent as shipped, with its usual interval and share. Waits until it knows this number of Services.
+/// Starts the agent as shipped, with its usual interval and share. Waits until the agent knows `services` Services.
 pub fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
     let arguments = [
         "agent".to_owned(),

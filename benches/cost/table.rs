@@ -17,8 +17,8 @@ const END: &str = "<!-- end of the generated part -->\n";
 
 const HEAD: &str = "| what | Portreeve | against | takes, ms | ratio | promised |\n|---|---|---|---|---|---|\n";
 
-/// These rows are in the documentation although they promise nothing: `docs/cost.md` is about them. `target/bench.json`
-/// has all rows.
+/// These rows promise nothing, but they are in the documentation: `docs/cost.md` is about them. `target/bench.json` has
+/// all rows.
 const WITHOUT_PROMISE: [&str; 7] = [
     "compared with ss -Htan",
     "of curl",
@@ -36,7 +36,7 @@ const FOR_MAINTAINERS: [&str; 2] = ["growth of", "own code in"];
 pub enum Extent {
     Whole,
     Part,
-    /// The results prove nothing.
+    /// A run with smaller sizes, whose results prove nothing.
     Small,
 }
 
@@ -68,7 +68,7 @@ pub fn finish(rows: &[Row], broken: &[&str], extent: Extent) -> ExitCode {
         println!("{unfit}\n");
     }
     if let Some(baseline) = baseline.as_mut().filter(|_| env::var_os("UPDATE").is_some()) {
-        // The table must not mix rows of two machines, because they cannot be compared.
+        // The table must have rows of one machine, because rows of two machines cannot be compared.
         if extent == Extent::Whole || unfit.is_none() {
             baseline.update(rows, &machine);
             document(&root.join(DOCUMENT), &machine, rows, extent);
@@ -118,8 +118,8 @@ fn is_documented(row: &Row) -> bool {
     !matches!(row.promise, Promise::None) && is_for_users || WITHOUT_PROMISE.iter().any(|it| row.what.contains(it))
 }
 
-/// Writes the rows between the two lines. After a complete run, they replace all other rows. After a partial run, they
-/// replace only rows with the same name.
+/// Writes the rows between the lines `BEGIN` and `END`. The rows of a complete run replace all old rows. The rows of a
+/// partial run replace the old rows with the same names.
 fn document(path: &Path, machine: &str, rows: &[Row], extent: Extent) {
     let text = fs::read_to_string(path).expect("the document");
     let (before, rest) = text.split_once(BEGIN).expect("the mark before the table");

@@ -23,14 +23,14 @@ const SERVICES: u16 = 100;
 /// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// The number of scans after which the agent has also read its seldom-read facts.
+/// One of this number of scans also reads the facts that the agent reads seldom.
 const RARELY: f64 = 20.0;
 /// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
 pub const PLACE: &str = "127.0.0.1:29517";
 
-/// The part of the node that is the same at all sizes: listeners on NodePorts, other listeners, UDP sockets, and a file
-/// with Services.
+/// The part of the node that is the same for each number of sockets: listeners on NodePorts, other listeners, UDP
+/// sockets, and a file with Services.
 pub struct World {
     pub binary: PathBuf,
     pub services: PathBuf,
@@ -108,13 +108,13 @@ impl Scanning {
         self.scan_after(|| ())
     }
 
-    /// `change` changes the node after each scan.
+    /// Calls `change` after each scan, to change the node.
     pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
         let mut before = metrics();
-        // The interrupted scan does not count. A scan that also reads the seldom-read facts does not count either.
+        // Leaves out the interrupted scan, and each scan that also reads the seldom-read facts.
         let first = scans(&before) + 2.0;
         let took = loop {
             let after = metrics();
@@ -126,7 +126,8 @@ impl Scanning {
                 before = after;
                 change();
             }
-            // A client without pauses would act as another thread that takes memory from the same heap.
+            // Without pauses, the requests would keep another thread of the agent busy. This thread takes memory from
+            // the same heap.
             thread::sleep(PAUSE);
         };
         self.process.signal(Signal::SIGSTOP);
@@ -208,7 +209,7 @@ pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
         })
     };
     let mut items: Vec<Value> = node_ports.enumerate().map(service).collect();
-    // Without this Service, the file would not have all Services of a cluster.
+    // Every cluster has this Service, so a complete list of a cluster's Services contains it.
     items.push(json!({
         "apiVersion": "v1",
         "kind": "Service",

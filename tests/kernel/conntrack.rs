@@ -27,7 +27,7 @@ fn enter(flows: &[String]) {
     assert!(conntrack.wait().expect("conntrack ends").success(), "{lines}");
 }
 
-/// A pod's flow that leaves the node with the node's address and this port. The flow has no answer yet.
+/// A pod's flow that leaves the node with the source `as_address` and `port`. The flow has no answer yet.
 fn hanging(protocol: &str, from: &str, to: &str, as_address: &str, port: u16) -> String {
     let state = if protocol == "tcp" { "--state SYN_SENT" } else { "" };
     let address = if as_address.contains(':') { format!("[{as_address}]") } else { as_address.to_owned() };
@@ -60,9 +60,9 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
         hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
-        // If another node uses this node as a router, conntrack has the other node's flows too.
+        // A flow of another node. Conntrack has such flows if the other node uses this node as a router.
         hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
-        // The kernel does not masquerade this flow.
+        // A flow of the node itself, which the kernel does not masquerade.
         "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
         answered(30079),
         answered(30083),
@@ -102,14 +102,15 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
     assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
 }
 
-/// Masquerade may use a hundred ports, and there are more connections. The kernel drops connections without a port, and
-/// counts them in `insert_failed`. Only then, Portreeve reads the pool.
+/// The pool has a hundred ports, and the test opens more connections. The kernel drops each connection that finds no
+/// free port, and counts it in `insert_failed`. Portreeve reads the pool after the kernel has counted such a
+/// connection.
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
     let namespace = Namespace::enter();
     // Masquerade needs an address that is not in 127.0.0.0/8.
     namespace.add_address("192.0.2.1/24");
-    // A connection from a port of the pool would keep its port.
+    // The clients' ports are outside the pool, because a connection from a port of the pool would keep its port.
     namespace.set("ipv4/ip_local_port_range", "50000 60999");
     let made = Command::new("iptables-nft")
         .args(["-w", "-t", "nat", "-A", "POSTROUTING", "-o", "lo", "-p", "tcp", "--dport", "9000", "-j", "MASQUERADE"])

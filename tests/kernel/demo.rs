@@ -14,8 +14,8 @@ use crate::process::{ControlGroup, eventually};
 
 const NOBODY: u32 = 65534;
 
-/// A copy of the program that every user may run, and a directory for its temporary files. Only processes of this copy
-/// have the path of the copy.
+/// A copy of the program that every user may run, and a directory for its temporary files. The path of the copy
+/// identifies its processes.
 struct Copy {
     program: PathBuf,
     temporary: PathBuf,
@@ -31,8 +31,8 @@ impl Copy {
         fs::create_dir(&temporary).expect("a directory");
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
-        // This process must not open the file for writing. If it did, a child process of another test could keep the
-        // file open. Then the kernel would refuse to run the copy.
+        // This process must not open the copy for writing: a child process of another test could inherit the open file.
+        // Then the kernel would refuse to run the copy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
         assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }
@@ -132,8 +132,8 @@ fn root_is_not_needed_if_user_namespaces_are_allowed() {
     copy.assert_nothing_stays();
 }
 
-/// An Ubuntu setting keeps users from making namespaces. Other test machines lack its file, so the test makes the file
-/// in a private mount.
+/// The Ubuntu setting `apparmor_restrict_unprivileged_userns` keeps users from making user namespaces. Other test
+/// machines do not have this file, so the test makes the file in a private mount.
 #[test]
 fn the_check_gives_users_their_namespaces_on_a_machine_of_a_forge_and_nowhere_else() {
     let check = "cd /proc/sys/kernel; last=$(cat cap_last_cap); mount -t tmpfs tmpfs /proc/sys/kernel; cd /proc/sys/kernel; \
@@ -164,7 +164,8 @@ fn it_finds_the_same_if_started_in_a_cgroup_below_the_root() {
 fn all_its_processes_end_if_it_is_killed() {
     let copy = Copy::new();
     let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
-    // One main process, five processes that make incidents, and at least one process inside an incident.
+    // At least seven processes: the main process, five processes that make incidents, and one process inside an
+    // incident.
     eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
     demo.kill().expect("killed");
     demo.wait().expect("reaped");

@@ -85,8 +85,8 @@ fn everything_is_listed_anew_after_lost_notifications() {
     let _namespace = Namespace::enter();
     let mut known = Known::default();
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0));
-    // The kernel reports each of these changes. Only the last line changes the result: all changes before it cancel
-    // each other.
+    // The kernel reports each of these changes. The last line adds one address, and all changes before it cancel each
+    // other.
     let lines: String = (0..40).flat_map(|_| ["add", "del"]).map(|word| batch(word, 3, 250)).collect();
     assert!(ip(&(lines + &batch("add", 3, 1))).wait().expect("ip ends").success());
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(1));

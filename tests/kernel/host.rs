@@ -81,7 +81,7 @@ fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
     }
 }
 
-/// The last word of the command must be the path of the program.
+/// `command` must end with the path of the program.
 fn snapshot(command: &mut Command) -> Value {
     let output = command.arg("snapshot").output().expect("the program runs");
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -105,8 +105,8 @@ fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
     let place = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("access for other users");
     let copy = place.path().join("portreeve");
-    // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
-    // could keep the copy open. Then the kernel would refuse to run the copy.
+    // Another program makes the copy: if this process opened the copy for writing, a child process of a parallel test
+    // could inherit the open file. Then the kernel would refuse to run the copy.
     assert!(Command::new("cp").arg(program).arg(&copy).status().expect("the program cp").success());
     let mut setpriv = Command::new("setpriv"); // of the package util-linux
     setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);

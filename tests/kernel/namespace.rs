@@ -15,7 +15,7 @@ pub struct Namespace {
 
 impl Namespace {
     /// # Panics
-    /// Without CAP_SYS_ADMIN: without namespaces, these tests would prove nothing.
+If this process does not have the capability CAP_SYS_ADMIN.
     pub fn enter() -> Self {
         let before = File::open("/proc/thread-self/ns/net").expect("this thread's network namespace");
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests of the kernel make network namespaces: run them as root");
@@ -36,7 +36,7 @@ impl Namespace {
         assert!(status.success(), "{command}: {status}");
     }
 
-    /// On loopback, the kernel does not search for duplicates.
+    /// Adds an address to loopback, where the kernel does not search for duplicate addresses.
     pub fn add_address(&self, address: &str) {
         self.ip(&format!("address add {address} dev lo"));
     }

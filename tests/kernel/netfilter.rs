@@ -1,4 +1,4 @@
-//! Tests make tables and chains with `nft` and iptables-nft. The reader must return them.
+//! Tests make tables and chains with `nft` and iptables-nft. The reader must return these tables and chains.
 
 use std::{
     io::Write,
@@ -113,7 +113,7 @@ fn redirections_of_host_ports_are_read_in_the_order_of_evaluation() {
             "443/tcp to [2001:db8::8]:8443 by ip6 cni_hostport hostports",
         ]
     );
-    // A command with the handle deletes this rule and no other rule.
+    // The handle identifies the rule, so the command deletes only this rule.
     let first = &found.iter().find(|it| it.port == 80).expect("one");
     nft(&format!("delete rule {} handle {}", first.chain, first.handle));
     let left = netfilter().redirections.get().expect("root may list rules").clone();

@@ -55,8 +55,8 @@ fn holder(owner: Owner) -> Holder {
     holder
 }
 
-/// The root directory of a node on which only init and this process run. The test can read both processes. On a test
-/// machine, unreadable processes may own a socket.
+/// The root directory of a simulated node on which only init and this process run. The test can read both processes. On
+/// the real machine, a process that the test cannot read may own a socket.
 fn node_of_this_process() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let proc = root.path().join("proc");
@@ -155,8 +155,8 @@ impl NamedHierarchy {
 }
 
 impl Drop for NamedHierarchy {
-    /// The kernel removes a hierarchy a moment after its last unmount, if all its groups are gone. If the kernel keeps
-    /// the hierarchy, the hierarchy stays until the next boot.
+    /// If all its groups are gone, the kernel removes a hierarchy a moment after the last unmount. A hierarchy that the
+    /// kernel keeps stays until the next boot.
     fn drop(&mut self) {
         let group = self.group();
         for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
@@ -181,7 +181,7 @@ impl Drop for NamedHierarchy {
     }
 }
 
-/// The thread must have its own mounts.
+/// Unmounts cgroup2. The calling thread must have its own mount namespace.
 fn hide_cgroup2() {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
     let of_cgroup2 = mounts.lines().filter(|line| line.contains(" - cgroup2 "));
@@ -225,8 +225,8 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     };
     assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone shows no pod");
     names_the_pod("hybrid");
-    // Another thread removes its own mounts. This thread keeps its mounts, because it must remove the groups at the
-    // end.
+    // Another thread unmounts cgroup2 in its own mount namespace. This thread keeps its mounts, because it removes the
+    // groups at the end.
     let alone = thread::scope(|scope| {
         let alone = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS).expect("root may");
@@ -271,7 +271,8 @@ fn the_oldest_of_several_holders_is_named() {
 fn a_socket_of_the_kernel_is_recognized_by_its_link_and_by_the_lack_of_a_holder() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    // The socket belongs to the control group of the process that sets the link up, for example of a daemon.
+    // The socket belongs to the control group of the process that sets the link up. On a node, this process may be a
+    // daemon.
     namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();

@@ -22,7 +22,7 @@ const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9
 
 #[test]
 fn a_pods_own_namespace_is_counted_from_outside() {
-    // This uid is not the uid of a pod in a parallel test.
+    // No pod of a parallel test has this uid.
     let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
     let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
     let script = r#"
@@ -52,8 +52,8 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // If the number of sockets is far below `worth_walking`, the count includes sockets of every kind. When the kernel
-    // has freed other sockets of perl, only the listener and the connections are left.
+    // A count far below `worth_walking` includes sockets of every kind. After the kernel has freed perl's other
+    // sockets, the count includes only the listener and the connections.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
         _ => panic!("not read"),
@@ -148,7 +148,7 @@ const SAME_PID_AGAIN: &str = r#"
 /// Lost: nothing
 #[test]
 fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
-    // The inode shows whether known facts belong to this process.
+    // The inode of the directory in `/proc` shows whether known facts are about this process.
     let mut namespace = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "bash", "-c", SAME_PID_AGAIN])
         .stdin(Stdio::piped())

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A perl process that runs a script in the network namespace of the calling thread. If this value is dropped, the
-/// process is killed. Child processes of the script end then if they wait for `<STDIN>`.
+/// process is killed. A child process of the script ends too if it waits for `<STDIN>`.
 pub struct Process(Child);
 
 impl Process {
@@ -73,7 +73,7 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         let ours: Vec<&Path> = self.path.ancestors().take_while(|directory| *directory != self.mount).collect();
         for directory in ours {
-            // A killed process leaves its control group a moment later.
+            // A killed process leaves its control group a moment later, so the removal is repeated.
             eventually(|| fs::remove_dir(directory).ok()).expect("a cgroup without processes can be removed");
         }
     }

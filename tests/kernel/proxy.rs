@@ -16,8 +16,8 @@ use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 
-/// From the path of the request, `answer` makes the bytes of a complete response. If `answer` returns `None`, the
-/// connection stays open without a response. The threads end when the test process ends.
+/// Sends the bytes that `answer` makes from the path of the request. If `answer` returns `None`, the connection stays
+/// open without a response. The threads end when the test process ends.
 pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone + 'static) {
     let place: SocketAddr = place.parse().expect("an address");
     let listener = TcpListener::bind(place).unwrap_or_else(|error| panic!("listen on {place}: {error}"));
@@ -33,11 +33,11 @@ pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone
 fn respond(mut stream: TcpStream, answer: impl Fn(&str) -> Option<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines().map_while(Result::ok);
     let request = lines.next().unwrap_or_default();
-    // Read the whole request. If bytes stayed unread, the close would reset the connection, and the client would lose
-    // the answer.
+    // Reads the whole request, because a close with unread bytes resets the connection. Then the client would lose the
+    // answer.
     lines.by_ref().find(String::is_empty);
     match answer(request.split(' ').nth(1).unwrap_or_default()) {
-        // The client may close the connection before the end of a long answer. Some tests need this.
+        // Ignores errors: in some tests, the client closes the connection before the end of a long answer.
         Some(response) => drop(stream.write_all(response.as_bytes())),
         None => drop(lines.next()),
     }
@@ -66,8 +66,8 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
-/// The facts while `rude` answers on the proxy's port. Then the simulated kube-proxy answers, and the next scan must
-/// have the proxy's facts.
+/// Returns the facts of a scan while `rude` answers on the proxy's port. Then the simulated kube-proxy answers, and the
+/// next scan must have kube-proxy's facts.
 #[track_caller]
 fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
     let is_back = Arc::new(AtomicBool::new(false));

@@ -36,7 +36,7 @@ fn ip(batch: &str) {
 #[test]
 fn ten_thousand_addresses_of_kube_ipvs0_are_the_addresses_that_ip_lists() {
     let _namespace = Namespace::enter();
-    // The kernel may lack dummy links. A bridge without ports can have addresses too.
+    // Some kernels have no dummy links, so the test adds the addresses to a bridge without ports.
     let mut batch = "link add kube-ipvs0 type bridge\n".to_owned();
     for number in 0..10_000 {
         batch +=
@@ -76,9 +76,8 @@ fn succeeds(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
 }
 
-/// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, and often no Geneve,
-/// WireGuard, bareudp and VRF. So these other kinds have only tests that read bytes, in
-/// `crates/kernel/src/route/tests.rs`.
+/// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, but many of them
+/// lack Geneve, WireGuard, bareudp and VRF. The tests of these kinds parse bytes: `crates/kernel/src/route/tests.rs`.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",

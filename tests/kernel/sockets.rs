@@ -47,7 +47,7 @@ fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> Ow
     made
 }
 
-/// A connection from 10.66.0.1 and this port that stays in SYN-SENT.
+/// A connection that stays in SYN-SENT. Its local address is 10.66.0.1, and its local port is `port`.
 fn hanging(port: u16) -> OwnedFd {
     let client = bound(&format!("10.66.0.1:{port}"), |_| Ok(()));
     let peer: SocketAddr = "10.66.0.2:8080".parse().expect("an address");
@@ -96,7 +96,7 @@ fn listeners_have_address_family_v6only_device_uid_and_inode() {
     assert_eq!((udp.protocol, udp.state, udp.local.to_string()), (Protocol::Udp, State::Close, "::1".to_owned()));
 }
 
-/// `None` if another socket has the port.
+/// Returns `None` if another socket has the port.
 fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     let address: SocketAddr = address.parse().expect("an address");
     let made = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -110,9 +110,8 @@ fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     }
 }
 
-/// A server wants a port on every address, and another process listens on the port on one address. An example is
-/// systemd-resolved, whose socket is bound to loopback and has `SO_REUSEADDR`. The rule `host-network-port-taken`
-/// relies on this behaviour of the kernel.
+/// Another process listens on the port on one address, like systemd-resolved: its socket is bound to loopback and has
+/// `SO_REUSEADDR`. The rule `host-network-port-taken` relies on this behaviour of the kernel.
 #[test]
 fn a_listener_on_one_address_blocks_a_server_on_every_address_and_on_no_other_single_address() {
     let _namespace = Namespace::enter();
@@ -266,7 +265,7 @@ fn text_and_sock_diag_show_the_same_sockets() {
     let _accepted = [server.accept().expect("a connection"), server.accept().expect("a connection")];
 
     let text = Sockets::recorded(Path::new("/proc/thread-self/net"));
-    // Removes fields that the text tables do not have.
+    // Removes the fields that the tables in `/proc/net` do not have.
     let told_by_both = |sockets: Vec<Socket>| -> Vec<_> {
         sockets.into_iter().map(|socket| Socket { v6only: None, cgroup: None, device: 0, ..socket }).collect()
     };
@@ -336,8 +335,8 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
     let wanted = ConnectionsWanted { clients: Some(&listed), counting: Some(&counting) };
     for sockets in [live(), Sockets::recorded(Path::new("/proc/thread-self/net"))] {
         let both = sockets.connections(wanted, &listeners);
-        // One second after the first SYN, the kernel sends the SYN of the hanging connection again. So the comparison
-        // ignores `retransmits`.
+        // After one second, the kernel repeats the SYN of the hanging connection. So the comparison ignores
+        // `retransmits`.
         let clients = |clients: Result<Clients, Gap>| {
             let mut clients = clients.expect("clients");
             clients.sockets.iter_mut().for_each(|it| it.retransmits = 0);
@@ -361,7 +360,8 @@ fn ephemeral_use_counts_the_ports_that_fill_the_range() {
     let namespace = Namespace::enter();
     namespace.set("ipv4/ip_local_port_range", "40000 40009");
     let server = TcpListener::bind("127.0.0.1:80").expect("bound");
-    // The listener's port is inside the range. So its accepted connections look like connections of a client.
+    // The port of this listener is inside the range. So the connections that it accepts look like connections of a
+    // client.
     let inside = TcpListener::bind("127.0.0.1:40005").expect("bound");
     let to = server.local_addr().expect("an address");
     let mut clients = Vec::new();

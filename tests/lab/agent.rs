@@ -62,7 +62,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// The agent's arguments name the proxy mode, because no proxy runs that could report the mode.
+    /// The arguments name the proxy mode, because no running proxy reports the mode to the agent.
     pub const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
@@ -120,8 +120,8 @@ fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
     shown(&["service", "web"], "ListenerOnNodePort");
     shown(&["node", "n1"], "EphemeralRangeOverlap");
 
-    // A Service that is made again under the same name has another uid. So an Event about the old Service does not
-    // belong to the new Service.
+    // The second Service with this name has another uid. So the Event about the first Service does not belong to the
+    // second Service.
     kubectl(cluster, &["delete", "service", "web"]);
     let anew = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     assert_ne!(anew["metadata"]["uid"], service["metadata"]["uid"]);
@@ -158,7 +158,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     }
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
-    // The API server may allow a request for an object that does not exist.
+    // These objects do not exist. The code 404 shows that the role allows the request.
     for path in [
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
         "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
@@ -232,7 +232,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     }));
     let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
     until("role in force", || {
-        // A user with the right gets the answer *not found*.
+        // The ConfigMap does not exist, so a user with the right gets the answer *NotFound*.
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);

@@ -153,7 +153,7 @@ fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well(
     copies.say(&nodes, &well);
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
-    // Simulated copies of an agent do not scan, so another alert fires. The test ignores this alert.
+    // The simulated agents do not scan, so an alert without the label `rule` fires. The test ignores this alert.
     let calls = |severity: &str| {
         let calls = alertmanager.told(severity).into_iter();
         calls.filter(|call| call["groupLabels"]["rule"].is_string()).collect::<Vec<Value>>()

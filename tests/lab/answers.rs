@@ -19,7 +19,7 @@ fn cluster() -> ControlPlane {
     cluster
 }
 
-/// The answer may be a refusal.
+/// Returns the server's answer, which may be a refusal.
 #[track_caller]
 fn answer(cluster: &ControlPlane, query: &str) -> Value {
     let text = Api::unrepeated(&cluster.kubeconfig("admin")).answer(&format!("{SERVICES}?{query}"));

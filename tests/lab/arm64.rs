@@ -24,7 +24,7 @@ const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/v
 /// A guest that emulates each instruction needs a minute on an idle machine, and many minutes beside other tests.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// The guest's output between the two lines with a name, and the exit code.
+/// Returns the guest's output between the lines `begin NAME` and `end NAME`, and the exit code.
 #[track_caller]
 fn answer(console: &str, name: &str) -> (String, String) {
     let console = console.replace('\r', "");
@@ -114,7 +114,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     let document: Value =
         serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
     assert_eq!(document["findings"], json!([]), "{document:#}");
-    // The agent listed sockets with sock_diag, not from text: the kernel loaded the modules of sock_diag.
+    // The loaded modules show that the agent listed sockets with sock_diag, not from text.
     let listed = of("modules").0;
     for module in ["tcp_diag", "udp_diag", "inet_diag"] {
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");

@@ -1,4 +1,4 @@
-//! `portreeve agent` and the NodePort range of a real API server: how full the range is, from which source it is known,
+//! `portreeve agent` and the NodePort range of a real API server: the number of used ports, the source of the range,
 //! and settings that disagree.
 
 use crate::parts::named::is_of;
@@ -54,7 +54,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Both agents together leave one Event.
+    // Waits until the two agents together have left `count` Events.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =
@@ -124,7 +124,7 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
     known("flagz", "https://127.0.0.1:6443/flagz");
 }
 
-/// Returns the sentence of the finding, and the Event.
+/// Returns the `summary` of the finding, and the Event.
 #[track_caller]
 fn disagreement(cluster: &ControlPlane, agent: &Agent, variant: &str) -> (String, Value) {
     let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeMismatch"));
@@ -157,7 +157,8 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }
 
-/// A cluster with Cilium 1.15 has these objects only in the version `v2alpha1`. For `v2` it answers 404.
+/// A cluster with Cilium 1.15 has CiliumNodeConfigs only in the version `v2alpha1`. The API server answers a request
+/// for `v2` with 404.
 #[test]
 fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     let mut cluster = small_cluster();

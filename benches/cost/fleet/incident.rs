@@ -1,5 +1,5 @@
-//! On all nodes, a process takes a NodePort at the same moment. Then the problem is repaired: first on most nodes, then
-//! on the last nodes.
+//! A process takes a NodePort on all nodes at the same moment. Then the process releases the port, first on most nodes,
+//! then on the last nodes.
 
 use std::{collections::BTreeMap, net::TcpListener, thread, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
 
 /// The time in which each agent scans at least twice.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The greatest number of requests about Events in one second at the beginning of an incident. The next constant is the
-/// greatest number of Events of an incident. Both are for all agents together.
+/// The greatest number of requests about Events in one second of an incident, by all agents together.
 const BUSIEST: f64 = 250.0;
-/// Each of the five slots may have a second Event, because a new hour may begin.
+/// The greatest number of Events of an incident. Each of the five slots may write a second Event, because a new hour
+/// may begin.
 const EVENTS: f64 = 10.0;
 
 impl Fleet<'_> {
@@ -46,7 +46,7 @@ impl Fleet<'_> {
                 let [open, over] = fleet.told(before);
                 (over.len() >= open.len()).then_some(())
             });
-            // After this time, no agent has anything more to report.
+            // After this time, the agents have reported everything.
             thread::sleep(LOOKS);
         });
         let [open, over] = self.told(before);
@@ -68,8 +68,8 @@ impl Fleet<'_> {
         self.audit.of(OBSERVER).len()
     }
 
-    /// The nodes that have reported since `before`: first the Events about the beginning of the incident, then the
-    /// Events about its end.
+    /// The names of the nodes in the Events after the first `before` Events. The first list is about the beginning of
+    /// the incident, the second list is about its end.
     fn told(&self, before: usize) -> [Vec<String>; 2] {
         let all = events(&self.cluster);
         ["Warning", "Normal"].map(|kind| {
