@@ -64,7 +64,7 @@ fn found_without_an_agent(node: &WholeNode, port: u64) {
     for words in ["listener-on-node-port/loses", "Service shop/web"] {
         assert!(found.contains(words), "{line}{found}");
     }
-    // Starts the same debug pod with a program that does not end, so that the test can read its rights.
+    // Starts the same debug pod with a program that keeps running, so that the test can read the rights of the process.
     let (_, debug) = line.split_once("| ").expect("a pipe");
     let stays = debug.replace(" -i ", " ").replace("check --services -", "agent --listen 127.0.0.1:29600");
     assert_ne!(stays, debug);
@@ -260,7 +260,7 @@ fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     until("end of its volumes", || (volumes() == 0).then_some(()));
 }
 
-/// The agent's DaemonSet on the API server, without the fields that the server counts up.
+/// The labels and the spec of the agent's DaemonSet.
 fn daemon_set(person: &Person<'_>) -> Value {
     let text = person.types("kubectl -n portreeve get daemonset portreeve -o json");
     let mut object: Value = serde_json::from_str(&text).expect("JSON");
@@ -355,7 +355,7 @@ fn standing(node: &WholeNode) -> (bool, u64) {
 /// Fault (node): the agent hangs for good (SIGSTOP)
 /// Does: fails the liveness probe, and the kubelet restarts the agent
 /// Right again: after kubelet’s probes have failed
-/// Lost: nothing: Events are found again
+/// Lost: nothing; the agent finds its Events again
 #[test]
 fn a_stranger_on_the_agents_port_is_no_reason_to_restart_it_but_that_it_hangs_is_one() {
     let node = WholeNode::start();

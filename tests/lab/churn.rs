@@ -13,13 +13,13 @@ use crate::parts::{
     until,
 };
 
-/// The number of first rounds. During these rounds, heaps and tables grow to their final size. The test then starts to
-/// compare memory.
+/// The number of rounds before the test compares memory. During these rounds, heaps and tables grow to their final
+/// size.
 const WARM_UP: usize = 20;
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
-/// The number of Services that one round makes and the next round deletes, and the number of Services whose NodePort
-/// has a listener.
+/// The number of Services that one round makes and the next round deletes. `SQUATTERS` of them have a listener on their
+/// NodePort.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
 /// The allowed growth of memory from one part to the next, as a fraction: a tenth of the memory that leaked Services
@@ -47,7 +47,8 @@ fn services_and_sockets_that_come_and_go_leave_memory_where_it_was() {
     };
     memory(WARM_UP);
     let parts = [(); PARTS].map(|()| memory(ROUNDS));
-    // Heaps grow in steps, sometimes. If the agent leaks memory, each part needs more memory than the part before.
+    // A heap may grow in steps. With a leak, each part needs more memory than the part before, so the test takes the
+    // smallest growth.
     let typical = parts.clone().map(median);
     let growth = typical.windows(2).map(|pair| pair[1] / pair[0] - 1.0).fold(f64::INFINITY, f64::min);
     assert!(growth < NOISE, "each part needs more than the one before: {typical:.2?} MiB, {parts:.2?}");

@@ -32,7 +32,7 @@ use crate::{
     server::node_ports,
 };
 
-/// The NodePort range, and the range of outgoing connections: 600 of its 1,000 ports can be NodePorts.
+/// The NodePort range has 600 ports. All of them are among the 1,000 ports of outgoing connections.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
 const SERVICES: usize = 200;
@@ -156,10 +156,11 @@ fn reserved() -> PortSet {
     String::from_utf8_lossy(&bytes[..length]).parse().expect("ports")
 }
 
-/// For each NodePort, the spans of time in which its Service existed, or was being made.
+/// For each NodePort, the spans of time in which its Service existed or was being made.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
-/// Returns two tables: when each NodePort's Service was being made, and when it existed.
+/// Returns two tables: the spans in which each NodePort's Service was being made, and the spans in which the Service
+/// existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
@@ -220,7 +221,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
     // These connections began before the guard reserved their ports, and ended soon. The log must name the connection
-    // that stays: the one from `EARLIER`.
+    // from `EARLIER`, which is still open.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
     let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
     until("the connection from before the reservation", || {

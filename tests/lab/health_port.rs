@@ -47,7 +47,7 @@ fn a_kube_proxy_that_must_have_its_port_ends_where_somebody_else_has_it() {
     let _squatter = Server::on("0.0.0.0:10256".parse().expect("an address"), Answer::Process);
     let said = Proxy::end(&cluster, "iptables", &json!({"bindAddressHardFail": true}));
     assert!(said.contains("bind: address already in use"), "{said}");
-    // This kube-proxy has ended, so no running program needs the port. The rule then has no finding.
+    // This kube-proxy has ended. No running program needs the port, so the rule has no finding.
     let (found, _) = look(&cluster);
     assert_eq!(found, [Value::Null; 0]);
 }

@@ -59,7 +59,7 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
     with_ipvs(|| {
-        // Only TCP: each lost datagram takes long in a guest, and one run with UDP gave the same answers.
+        // Tests only TCP, because each lost datagram takes long in a guest. One run with UDP gave the same answers.
         external_ip::agrees("ipvs", &[Protocol::Tcp]);
     });
 }
@@ -123,7 +123,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         until("way to the peer", || (ask(kubelet) == Answer::Process).then_some(()));
         assert_eq!(look().alarms(), vec![] as Vec<&Value>);
 
-        // A killed proxy removes no address from the device.
+        // The addresses stay on the device when the proxy is killed.
         let trap = cluster.api().create(&self::trap());
         proxy.settle(&cluster);
         drop(proxy);
@@ -224,7 +224,7 @@ fn the_ports_of_nfs_clients_are_those_of_the_kernel() {
     });
 }
 
-// The device has no configured port. The kernel chooses one when the device first goes up, and keeps it.
+// The device has no configured port. When the device first goes up, the kernel chooses a port, and keeps this port.
 #[test]
 fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_port() {
     with_ipvs(|| {

@@ -24,7 +24,7 @@ const RULE: &str = "stale-redirection/host-port";
 /// has the third as NodePort.
 const PORTS: [u16; 3] = [8081, 8082, 30080];
 
-/// The answer on each of [`PORTS`]. It must be equal from all vantage points and in both families.
+/// Returns the answer on each of [`PORTS`]. All vantage points must get the same answer in both families.
 #[track_caller]
 fn answers(wired: &Wired) -> [Answer; 3] {
     let asks: Vec<Ask> = PORTS

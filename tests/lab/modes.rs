@@ -73,7 +73,7 @@ impl Hanging {
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
         let cluster = cluster();
-        // If a process held all NodePorts, it could be a proxy. So one NodePort stays free.
+        // One NodePort stays free, because Portreeve may treat a process that holds all NodePorts as a proxy.
         for (name, port) in [("web", 30080), ("free", 30081)] {
             serve(&cluster, name, Some(port));
         }
@@ -121,7 +121,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         let metrics = agent.metrics();
         let told = metrics
             .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
-        // One scan may have begun before the listeners. The two scans after it must find them.
+        // One scan may have begun before the listeners. The next two scans must find the listeners.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
     });

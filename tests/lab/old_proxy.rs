@@ -1,5 +1,5 @@
-//! kube-proxy 1.23.6, the last version that holds each NodePort with a socket. Its limit of file descriptors is the old
-//! default of processes. These tests repeat incident 1.
+//! kube-proxy 1.23.6, the last version that holds each NodePort with a socket. The proxy's limit of file descriptors is
+//! the old default for a process.
 
 use std::{io::ErrorKind, net::TcpListener};
 
@@ -92,8 +92,8 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         proxy.settle(&cluster);
         until("end of it", || severity().is_none().then_some(()));
 
-        // With this Service, the proxy needs more descriptors than its limit. It serves nothing new, and has few open
-        // descriptors.
+        // With this Service, the proxy needs more descriptors than its limit. The proxy serves no new Service, and has
+        // few open descriptors.
         cluster.api().create(&wide("more", 1025));
         until("critical finding", || (severity()? == "critical").then_some(()));
         serve(&cluster, "late", Some(30081));

@@ -64,7 +64,7 @@ fn an_overwritten_list_is_one_event_on_the_node_that_names_the_ports() {
         let wanted = "Another program removed reserved ports from net.ipv4.ip_local_reserved_ports: 30080. The guard";
         assert!(note.starts_with(wanted), "{note}");
     }
-    // The guard has already written the list again. A second Event would come at once.
+    // The guard has already written the list again. A second Event would come within this time.
     sleep(Duration::from_secs(2));
     assert_eq!(events(&cluster).len(), 1, "one an hour");
 }

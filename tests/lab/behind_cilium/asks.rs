@@ -60,8 +60,8 @@ pub fn places(further: &[&str]) -> Vec<Place> {
 
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
-/// The pauses before a query without an answer is repeated. One lost packet proves nothing. Behind Cilium, about one in
-/// ten thousand flows of datagrams loses all packets for some seconds.
+/// The pause before each attempt of a query. One lost packet proves nothing. Behind Cilium, about one in ten thousand
+/// UDP flows loses all packets for some seconds.
 const RESTS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(10)];
 
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {

@@ -56,7 +56,7 @@ fn on_devices_that_it_finds_by_itself() {
     ask_common(&Told::before(DETECTED, often::DETECTS));
 }
 
-/// An address that Cilium does not count as private.
+/// An address outside the ranges that Cilium counts as private.
 const PUBLIC: &str = "128.66.0.1";
 
 #[test]

@@ -59,7 +59,7 @@ impl Behind {
         Self::start_all(Release::Newest, settings, &[], &PRIMARY)
     }
 
-    /// `eth0` and the Node object have further addresses.
+    /// `further` are additional addresses of `eth0`. `of_node` are the addresses of the Node object.
     #[track_caller]
     pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
         Self::start_all(release, &[], further, of_node)
@@ -249,7 +249,7 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
 
     let agent = Agent::start_as_nobody(&node.cluster, &[]);
-    // The agent may have done its first scan before it read the settings.
+    // The first scan may come before the agent has read the settings, so the test waits for the severity.
     until("severity of idle", || (finding(&agent, RULE, 30401)["severity"] == "warning").then_some(()));
     let swallowed = [(&old, "old"), (&udp, "udp"), (&new, "new")];
     let worked: Vec<_> = swallowed.iter().filter(|(socket, _)| works(socket)).map(|(_, name)| *name).collect();
@@ -292,7 +292,7 @@ fn who_cannot_bind_again_is_told_before_and_after() {
         for address in ["0.0.0.0", "::", "192.0.2.1", "192.0.2.2", "127.0.0.1"] {
             assert!(is_refused(address, port), "{address} {port}");
         }
-        // This is an address of an excluded device.
+        // 10.244.0.1 is an address of a device that Cilium does not serve.
         assert!(!is_refused("10.244.0.1", port), "{port}");
     }
     assert!(is_refused("0.0.0.0", 30502), "of a Service with only IPv4");

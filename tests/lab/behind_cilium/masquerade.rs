@@ -1,4 +1,5 @@
-//! Connections of pods that leave the node with the node's address. iptables or Cilium itself masquerades them.
+//! Connections of pods that leave the node with the node's address. iptables or Cilium itself masquerades these
+//! connections.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 
@@ -17,7 +18,8 @@ use crate::{
 
 const RULE: &str = "masquerade-source-ports/cilium";
 
-/// The local port of the first connection becomes the NodePort of a Service. The second has another port.
+/// The local port of the first connection becomes the NodePort of a Service. The second connection has another local
+/// port.
 struct Connections {
     node: Behind,
     sockets: [OwnedFd; 2],
@@ -25,7 +27,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Begins the connections before any Service exists, and checks that they work.
+    /// Begins the connections before any Service exists, and checks that the connections work.
     #[track_caller]
     fn begun(in_ebpf: &'static str) -> Self {
         let mut node = Behind::start_with(&[("enable-bpf-masquerade", in_ebpf)]);

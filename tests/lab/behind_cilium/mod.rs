@@ -45,9 +45,9 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The addresses of the listeners. In each family: the wildcard, the primary address, a second address of its device,
-/// an address of `lo`, an address of an excluded device, and loopback. Then IPv4 addresses of IPv6 sockets, a socket of
-/// one family only, and a socket of one device.
+/// The addresses of the listeners. In each family: the wildcard, the node's primary address, the second address of
+/// Cilium's device, an address of `lo`, an address of an excluded device, and loopback. The last five are two
+/// IPv4-mapped addresses, a socket for IPv6 only, and two sockets of the device `eth0`.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
     to(PRIMARY[0]),
@@ -74,7 +74,8 @@ const BESIDE: &str = "no-replacement";
 /// The name of the base configuration. Recordings of other configurations have only the differences from it.
 const DEFAULT: &str = "default";
 
-/// The name of the configuration in which Cilium chooses its devices from more links. Its recording has all answers.
+/// The name of the configuration in which Cilium chooses its devices from more links. The recording of this
+/// configuration has all answers.
 const DETECTED: &str = "detected";
 
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
@@ -93,8 +94,8 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Newest, settings }
     }
 
-    /// A configuration with an older minor version of Cilium. Its recordings have only the differences from the newest
-    /// version.
+    /// A configuration with an older minor version of Cilium. Its recordings have only the differences from the
+    /// recordings of the newest version.
     fn before(name: &'a str, settings: &'a Further) -> Self {
         Self { name, release: Release::Before, settings }
     }
@@ -114,7 +115,8 @@ impl<'a> Told<'a> {
         if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
     }
 
-    /// The name of the base recording. This configuration's recording has only the differences from it.
+    /// Returns the name of the base recording, or an empty name. A recording with a base has only the differences from
+    /// the base.
     fn like(&self) -> String {
         let like = match (self.release, self.name) {
             (Release::Before, name) => name,
@@ -134,7 +136,7 @@ fn ask_all(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// As [`ask_all`], for recordings with only the most common listeners and Services.
+/// Like [`ask_all`], but records only the most common listeners and Services.
 #[track_caller]
 fn ask_common(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -149,7 +151,7 @@ fn ask_apart(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// As [`ask_all`], but queries only the most common listeners and Services.
+/// Like [`ask_all`], but queries only the most common listeners and Services.
 #[track_caller]
 fn ask_some(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -160,8 +162,8 @@ fn ask_some(told: &Told<'_>) {
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
-        // Without kube-proxy replacement, Cilium still serves connections of its pods to cluster IPs and external IPs.
-        // Skip the rows of external IPs.
+        // Without kube-proxy replacement, Cilium still serves its pods' connections to cluster IPs and external IPs. So
+        // the test skips the rows of external IPs.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
         assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
@@ -186,10 +188,10 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    // With this setting, the node of a far endpoint would answer remote clients, if the node had Cilium. In this test,
-    // the client is that node, and has no Cilium.
+    // With the mode `dsr`, Cilium on the node of a far endpoint would answer remote clients. In this test, the client
+    // is the node of the far endpoint, and has no Cilium.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
-    // From here on, Cilium sees all packets, except the client's own packets.
+    // From here on, Cilium sees all packets except the packets of the client.
     Inside::join(inside.path());
     let group = inside.path().to_owned();
     wired.pod.run(move || Inside::join(&group));
@@ -259,8 +261,8 @@ fn further_addresses(wired: &Wired) {
     });
 }
 
-/// Makes the calling thread's namespace compute checksums before it sends packets, as a network card does. The kernel
-/// ignores an ICMP answer to a packet without a checksum.
+/// Turns off checksum offloading, so that the kernel computes checksums before it sends packets. The kernel ignores an
+/// ICMP answer to a packet without a checksum.
 #[track_caller]
 fn send_whole() {
     let ethtool = Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(Stdio::null()).status();

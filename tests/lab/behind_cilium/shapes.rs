@@ -24,27 +24,27 @@ pub struct Listener {
 }
 
 pub struct Shape {
-    /// Recordings of other data planes use the same name.
+    /// The name of this kind of Service, also in recordings of other data planes.
     pub name: &'static str,
     pub families: &'static [&'static str],
     /// The value of externalTrafficPolicy.
     pub policy: &'static str,
     pub endpoints: &'static [Endpoint],
-    /// Makes the Service's other differences from [`PLAIN`], for a given port.
+    /// Changes further fields in which the Service differs from [`PLAIN`]. The second argument is the port.
     pub change: fn(&mut Value, u16),
 }
 
 pub struct Endpoint {
-    /// Whether the endpoint is the node's own pod. Otherwise it is a pod of another node.
+    /// Whether the endpoint is the node's own pod. Otherwise the endpoint is a pod of another node.
     pub here: bool,
     /// Whether the EndpointSlice names the endpoint's node.
     pub named: bool,
-    /// Whether the endpoint is ready, serving and terminating.
+    /// The conditions ready, serving and terminating.
     pub conditions: [bool; 3],
 }
 
-/// The label that gives a Service and its EndpointSlices to a proxy with this name. Cilium serves the Service if its
-/// own configuration has the name.
+/// The label that assigns a Service and its EndpointSlices to the proxy with a given name. Cilium serves the Service if
+/// Cilium's configuration has this name.
 pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };

@@ -23,10 +23,10 @@ const SQUATTER: &str = r#"
     select(undef, undef, undef, 0.05);
 "#;
 const EADDRINUSE: i32 = 98;
-/// Starts a program as a runtime starts a container: it sees only the control groups below its own group.
+/// Starts a program as a runtime starts a container: the program sees only the control groups below its own group.
 const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
 
-/// 0 means that the bind succeeded.
+/// Runs `SQUATTER` in `group`, and returns the errno of the bind. 0 means that the bind succeeded.
 fn squat(group: &Path) -> i32 {
     let [shell, entering @ ..] = Group::entering(group);
     let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
@@ -56,7 +56,7 @@ impl Guard {
         Self { child: command.spawn().expect("portreeve runs"), directory }
     }
 
-    /// `None` if the guard does not answer yet.
+    /// Returns `None` if the guard does not answer yet.
     fn value(series: &str) -> Option<f64> {
         http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
@@ -96,7 +96,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
-/// The kubelet of this Node has a version whose kube-proxy opens no sockets for NodePorts.
+/// A Node of a Kubernetes version whose kube-proxy opens no sockets for NodePorts.
 fn node() -> Value {
     node_of("v1.36.3")
 }
@@ -150,7 +150,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     let kubeconfig = cluster.kubeconfig("admin");
     let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let guard = Guard::start(&arguments);
-    // The hook reports a bind only when the claims are in the kernel.
+    // The hook starts to report binds as soon as the kernel has the claims.
     until("a claim", || {
         assert_eq!(squat(&group.below("first")), 0, "a bind that is reported succeeds");
         Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
@@ -206,7 +206,7 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
     service["spec"]["clusterIP"] = json!("10.96.0.10");
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
-    // If the file had no Pod, the pods of the node would be unknown.
+    // The guard knows the pods of the node, because the file has a Pod.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
     let api_server = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}, "spec": {}});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), api_server, service, pod]});
@@ -240,7 +240,7 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
 
     drop(proxy);
     assert!(!is_held(30080));
-    // The guard reserves the NodePort only after it has read the node again. The node now has no proxy.
+    // The node now has no proxy. The guard reserves the NodePort after it has read the node again.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     until("another reading", || {
         Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
@@ -284,14 +284,14 @@ fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
     let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
-    // No object changes, and the API server confirms a watch only once a minute. So the claims become older than
+    // Without changes of objects, the API server confirms a watch once a minute. So the claims become older than
     // `--stale`.
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
     until("its count", || {
         Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
     });
     assert!(guard.is_attached(), "the claims are as they were read");
-    // One change of Services and one change of Pods confirm the facts about both.
+    // One change of Pods and one change of Services confirm the facts about Pods and Services.
     pod(&cluster, &group);
     cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
@@ -330,7 +330,7 @@ fn a_hook_whose_group_is_missing_is_attached_once_it_is_there() {
     let guard = Guard::start(&["--bind=refuse", "--stale=3600", &cgroup, "--services", file.to_str().expect("UTF-8")]);
     let line = "no bind hook; the guard reserves ports without it";
     until("the cause", || guard.log().contains(line).then_some(()));
-    // Gives the guard time for a second attempt to attach the hook. The attempt fails too.
+    // Waits for a second attempt to attach the hook, which fails too.
     sleep(Duration::from_secs(2));
     assert!(!guard.is_attached());
     symlink(&group.path, &place).expect("a link");
@@ -372,7 +372,8 @@ fn an_event_that_the_api_server_refuses_is_counted_and_the_next_one_is_written_o
     grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
     let mut groups = 0..;
     until("the Event of another group", || {
-        // The API server refuses Events until the new role is in force.
+        // Each attempt binds in a new control group, because the API server refuses Events until the new role is in
+        // force.
         let another = groups.next().map(|number| group.below(&format!("g{number}"))).expect("endless");
         assert_eq!(squat(&another), 0);
         events(&cluster, "default", "ReportBind").into_iter().next()

@@ -42,7 +42,7 @@ fn one_of_two_is_reached(mode: &str) {
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));
     assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
 
-    // If its port differs, the second Service can have the same external IP.
+    // The second Service may keep the external IP if its port differs.
     let mut ports = second["spec"]["ports"].clone();
     ports[0]["port"] = json!(8101);
     let changed = json!({"spec": {"externalIPs": [ADDRESS], "ports": ports}}).to_string();

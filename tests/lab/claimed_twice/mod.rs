@@ -59,7 +59,7 @@ fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
 }
 
-/// No cluster has the objects yet.
+/// Returns the findings about manifests of objects that do not exist in a cluster yet.
 #[track_caller]
 fn before(rule: &str, manifests: &[Value]) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string();

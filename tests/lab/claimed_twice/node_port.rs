@@ -51,8 +51,8 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
-    // The API server refuses to create a Service that has one nodePort for two ports. It accepts a change that gives an
-    // existing Service such ports.
+    // The API server refuses to create a Service that has one nodePort for two ports. The API server accepts a change
+    // that gives an existing Service such ports.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

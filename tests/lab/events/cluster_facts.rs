@@ -1,4 +1,4 @@
-//! Facts about the whole cluster. The agents of all nodes see them, and only one agent reports them.
+//! Facts about the whole cluster. The agents of all nodes see these facts, and one agent reports them.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::{Finding, Scope, Severity};
@@ -8,7 +8,8 @@ use super::{Stage, Writer, written};
 
 const RULE: &str = "external-ip-conflict/node-address";
 
-/// A finding of the agents of `n1` and `n2`, and the Event writers of both agents. The agent of `n1` reported it first.
+/// A finding of the agents of `n1` and `n2`, and the Event writers of both agents. The agent of `n1` reported the
+/// finding first.
 #[track_caller]
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     let mut finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");

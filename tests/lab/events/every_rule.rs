@@ -34,8 +34,7 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = worth_one.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
         finding.evidence.remedies.push(Step::advice(hostile()).into());
-        // All findings about the cluster have the same Service as their Event's object. Different ports keep their
-        // Events apart.
+        // All Events about the cluster are about the same Service, so different ports keep these Events apart.
         finding.key.port = Some(port);
     }
     findings
@@ -56,7 +55,7 @@ fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
 
     let mut told = 0;
     for rule in RULES {
-        // Each agent may send ten requests at once. A new writer stands for a new agent.
+        // Each writer stands for a new agent. It sends few requests, because each agent may send ten requests at once.
         for findings in sayings(&stage, rule, &objects).chunks(3) {
             let count = u64::try_from(findings.len()).expect("a few");
             told += count;

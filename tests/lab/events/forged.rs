@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::kubectl;
 
-/// The longest annotations that the API server accepts. An Event with them is longer than an agent reads.
+/// The longest annotations that the API server accepts. With these annotations, an Event is longer than the agent's
+/// read limit.
 const LONG: usize = (256 << 10) - "long".len();
 
 #[test]

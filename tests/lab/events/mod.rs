@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::parts::{ControlPlane, PRIMARY, Role, all_events, enter_alone, objects};
 
-/// The time limit for a request that is due. Even a busy machine needs much less.
+/// The time limit for a request that a writer has to send. Even a busy machine needs much less.
 const SOON: Duration = Duration::from_secs(60);
 /// The time for which a test checks that a writer sends no request.
 const A_MOMENT: Duration = Duration::from_millis(30);
@@ -59,8 +59,9 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// Sets the clock to `seconds` after noon, and returns this time as Events write it. An incident's hours begin at a
-    /// minute that depends on the object's random uid. In each clock hour after noon, one hour of the incident begins.
+    /// Sets the clock to `seconds` after noon, and returns this time as Events write it. The hours of an incident begin
+    /// at a minute that depends on the object's random uid. So one hour of the incident begins in each clock hour after
+    /// noon.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");

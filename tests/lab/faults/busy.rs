@@ -34,7 +34,8 @@ impl Crowd {
             thread::spawn(move || {
                 let api = Api::unrepeated(&kubeconfig);
                 while !is_over.load(Ordering::Relaxed) {
-                    // A refusal comes at once. The pause leaves processor time for other programs.
+                    // The server refuses a request at once. The pause after a refusal leaves processor time for other
+                    // programs.
                     if api.answer("/api/v1/configmaps").len() < 10_000 {
                         thread::sleep(Duration::from_millis(2));
                     }
@@ -53,7 +54,7 @@ impl Drop for Crowd {
     }
 }
 
-/// A priority level with one share, and its users. If no seat is free, it refuses a request at once.
+/// A priority level with one share, and its users. If no seat is free, the priority level refuses a request at once.
 fn few_seats() -> [Value; 2] {
     let version = "flowcontrol.apiserver.k8s.io/v1";
     let subjects: Vec<Value> =

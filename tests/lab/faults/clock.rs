@@ -30,7 +30,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
     until_told(&node.cluster, &[("web", FOUND)]);
 
     set("+50y");
-    // An open connection does not check its certificate again.
+    // A connection checks the certificate only when it opens, so the test cuts the open connections.
     relay.cut();
     let refused = errors(&agent, "unreachable");
     relay.mend();

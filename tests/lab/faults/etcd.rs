@@ -46,7 +46,7 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
     let saved = node.cluster.store().save();
     until("API server", || node.cluster.api().text("/api/v1/services"));
     serve(&node.cluster, "later", 30081);
-    // Now the server's resource version is much higher than in the saved state.
+    // After these writes, the server's resource version is much higher than in the saved state.
     for number in 0..50 {
         node.cluster.api().create(&objects::service(&format!("more-{number}"), &[objects::port(80, None)]));
     }

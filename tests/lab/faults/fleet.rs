@@ -24,7 +24,7 @@ const LISTS: usize = 4;
 const SLOTS: usize = 5;
 /// The greatest number of nodes that report during a test. A new hour may begin in each slot.
 const TOLD: usize = 2 * SLOTS;
-/// The time limit until so many agents have started or seen a change on a small machine.
+/// The time limit until all agents have started or have seen a change, on a small machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(400);
 
 /// The agents of one API server, all on one machine. Each agent has its own node. All agents see the same listeners.
@@ -78,7 +78,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until each of these agents has scanned once, as a roll-out does before its next step.
+    /// Waits until each agent of `numbers` has scanned once, as a roll-out does before its next step.
     #[track_caller]
     fn until_ready(numbers: Range<usize>) {
         for number in numbers {
@@ -110,8 +110,8 @@ impl Fleet {
         of_services.filter(|it| it.verb == "list" || it.uri.contains("sendInitialEvents=true")).count()
     }
 
-    /// For each text of an Event about a Service: the nodes that wrote it. While a server is too busy for a watch of
-    /// endpoints, nodes write another text.
+    /// For each text of an Event about a Service, the nodes that wrote the Event. While a server is too busy for a
+    /// watch of endpoints, nodes write another text.
     #[track_caller]
     fn told(&self, service: &str) -> BTreeMap<String, Vec<String>> {
         let mut told = BTreeMap::<String, Vec<String>>::new();

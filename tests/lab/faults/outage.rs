@@ -10,7 +10,7 @@ use crate::{
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-/// The resources that the agent watches all the time. It reads Nodes and settings only at intervals.
+/// The resources that the agent watches all the time. The agent reads Nodes and settings only at intervals.
 const WATCHED: [&str; 2] = ["services", "pods"];
 /// The age in seconds from which facts show an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
@@ -73,8 +73,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     until_found(&agent, &[30080, 30081, 30082]);
     until_old(&agent, 5.0);
     cluster.thaw();
-    // The server may write an Event after the agent's time-out. The agent then finds the Event only with its next
-    // request.
+    // The server may write an Event after the agent's time-out. Then the agent finds the Event with its next request.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
     let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);

@@ -27,8 +27,8 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
-    // The process that sends nonsense must not be the process on the NodePort. Portreeve may treat a process on a
-    // NodePort and on the proxy's port as a proxy.
+    // The process that sends nonsense must not have a NodePort: Portreeve may treat a process on a NodePort and on the
+    // proxy's port as a proxy.
     let directory = Directory::new();
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());

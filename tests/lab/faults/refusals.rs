@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, Relay, events, until};
 
-/// The cluster-wide role bindings of `observer`, without the fields that would prevent creating them again.
+/// The cluster-wide role bindings of `observer`, without the fields that the API server refuses in a new object.
 #[track_caller]
 fn bindings(node: &Node) -> Vec<Value> {
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -40,8 +40,7 @@ fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restar
     let bindings = bindings(&node);
     assert!(!bindings.is_empty());
     bindings.iter().for_each(|binding| node.cluster.api().delete(binding));
-    // The server does not refuse a watch that is already open. So each watch must begin again after the refusal is in
-    // force.
+    // An open watch continues after the refusal is in force. So the test makes each watch begin again.
     let observer = Api::of(&node.cluster.kubeconfig("observer")).expect("a kubeconfig");
     until("refusal in force", || observer.text("/api/v1/services").is_none().then_some(()));
     relay.cut();

@@ -40,7 +40,7 @@ fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
     let _slow = squat(30081);
     until_found(&agent, &[30080, 30081]);
 
-    // On the slow path, these bytes take ten seconds. The connection is cut before their end.
+    // On the slow path, these bytes take ten seconds. The connection is cut before the last byte.
     let mut torn = objects::service("torn", &[objects::port(80, Some(30082))]);
     torn["metadata"]["annotations"] = json!({"long": "x".repeat(250_000)});
     let before = relay.passed_bytes();

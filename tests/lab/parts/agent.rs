@@ -54,7 +54,7 @@ pub struct Agent {
 
 impl Agent {
     /// Starts an agent of node `n1`, and waits for its first scan. In the cluster, the agent has the rights of
-    /// `observer`. On the node, it has all rights, as with the chart's netfilter profile.
+    /// `observer`. On the node, the agent has all rights, as with the chart's netfilter profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)
@@ -84,8 +84,8 @@ impl Agent {
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
-        // `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test could keep the
-        // copy open. The kernel would then not run the copy.
+        // `cp` makes the copy: if this process opened the copy for writing, a child of a parallel test could inherit
+        // the open file. Then the kernel would refuse to run the copy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
