@@ -22,7 +22,7 @@ use crate::{
 const SCENE: Duration = Duration::from_secs(20);
 const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
 
-/// Some NodePorts of its Services are written in manifests, others were chosen by the server.
+/// Manifests set some NodePorts of this cluster, and the API server chose the others.
 #[track_caller]
 fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::on(PRIMARY[0], &[]);
@@ -59,7 +59,7 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
     // The agent has the rights of the chart's default profile: no capability.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
-    // No proxy runs on this node, so its agent reports rules that cannot judge.
+    // No proxy runs on this node, so the agent of this node reports rules that cannot judge.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();
@@ -93,7 +93,7 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
             .chain(&EMPTY_WHEN_NEW)
             .chain([&EMPTY_WHEN_SMALL])
             .any(|title| *title == it.title)
-            // By default, no guard runs, so its series do not exist.
+            // By default, no guard runs, so the guard's series do not exist.
             || it.query.contains("portreeve_guard_");
         assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
         answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);

@@ -57,7 +57,7 @@ impl Stage {
     fn enforce(&self, action: &str) {
         self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
-            // One object for each policy, because the message about an object names only one policy.
+            // One object for each policy, because a message about an object names only one policy.
             let tried = [
                 pod("probe", json!({"containers": [container(&json!([{"containerPort": 1, "hostPort": 30001}]))]})),
                 with_external_ip(service("probe", "default", &[(80, None)]), "192.0.2.1"),
@@ -262,7 +262,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let (taken, words) = patch("deployment one", &more);
     assert!(!taken && words.contains("port 30701"), "{words}");
 
-    // A policy judges nothing if its parameters are missing, or if a number is a word.
+    // A policy judges nothing if its parameters are missing or are not numbers.
     for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
         let text = committed("Deny");
         let text: Vec<&str> =
@@ -274,7 +274,8 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     }
 }
 
-/// kube-apiserver loses ConfigMaps that are parameters, after a policy has once had no binding (kubernetes#141015).
+/// If a policy has had no binding once, kube-apiserver loses the ConfigMaps that are its parameters
+/// (kubernetes#141015).
 #[test]
 fn policies_that_are_made_anew_judge_as_before() {
     let stage = Stage::with(&[]);

@@ -167,7 +167,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
                 break;
             }
             let junk = format!("Portreeve-Token: {number:016}.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ\r\n");
-            // If the connection is the oldest of many, the agent may end it.
+            // If there are many connections, the agent may end the oldest connection.
             let status = http_status_from([127, 0, 0, source], PLACE, "/findings", &junk).unwrap_or(429);
             *statuses.entry(status).or_default() += 1;
         }
@@ -176,7 +176,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     let (statuses, later) = thread::scope(|scope| {
         let floods = [2, 3, 4].map(|source| scope.spawn(move || flood(source)));
         thread::sleep(Duration::from_secs(5));
-        // The token of this user was allowed within the last minute.
+        // The agent allowed this user's token within the last minute.
         let again = || {
             thread::sleep(Duration::from_secs(1));
             reader()
@@ -193,7 +193,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     assert_eq!(later, [200; 12], "a reader who was let in is let in again: {statuses:?}");
     let seconds = begun.elapsed().as_secs_f64();
     let asked = reviews() - before;
-    // Wrong tokens are reviewed once or twice each, and the user's token once more.
+    // Each wrong token is reviewed once or twice, and the user's token is reviewed once more.
     assert!(asked >= 1.0 && asked <= 2.0 * (4.0 * seconds + 16.0), "{asked} reviews in {seconds} s: {statuses:?}");
     assert!(statuses[&429] > 300 && statuses.keys().all(|status| [401, 429].contains(status)), "{statuses:?}");
     assert!(memory() < 1.5 * resting, "{resting} bytes before, {} after", memory());

@@ -1,4 +1,4 @@
-//! A user with nothing but the files of a release, the public keys and a cluster.
+//! A user who has the files of a release, the public keys and a cluster.
 
 use std::{fs, path::Path, process::Command};
 

@@ -170,8 +170,8 @@ fn other_nodes_in_brief_are_what_they_are_as_a_whole() {
         cluster.api().create(&node);
     }
     let n2 = ["n2 ExternalIp 203.0.113.2 v1.36.3", "n2 InternalIp 192.0.2.2 v1.36.3"];
-    // An agent reads Nodes as table rows, in which a Node has one address of each kind. On a node with both families,
-    // it reads complete Nodes.
+    // An agent reads Nodes as table rows. In a table row, a Node has one address of each kind. An agent on a node with
+    // both families reads complete Nodes.
     let first = ["both InternalIp 192.0.2.3 v1.36.3", "n1 InternalIp 192.0.2.1 v1.36.3"];
     assert_eq!(watched(&cluster, "n1"), [&first[..], &n2].concat());
     let second = "both InternalIp 2001:db8::3 v1.36.3";

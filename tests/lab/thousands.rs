@@ -58,7 +58,7 @@ fn answer(number: u16) -> String {
     json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
-/// The agents from `hung` on accept connections and send nothing.
+/// Agents from the number `hung` on accept connections and send nothing.
 fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();
@@ -89,7 +89,7 @@ fn reply(mut stream: &TcpStream, seen: &Tokens, hung: u16) {
     let (status, body) = if token.is_some() { (200, answer(number)) } else { (401, "{}".to_owned()) };
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}");
-    // The client may have closed the connection.
+    // Ignores errors, because the client may have closed the connection.
     drop(stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()));
 }
 

@@ -121,7 +121,7 @@ fn two_incidents_outlast(programs: [&Program; 3]) {
     };
     let mut running = None;
     for (number, program) in programs.into_iter().enumerate() {
-        // A node never has two agents.
+        // The running agent ends first, because a node has at most one agent.
         drop(running.take());
         let agent = running.insert(Agent::of_program(&program.path, &cluster, &Trouble::MODE));
         until("Events", || (sorted().into_iter().collect::<BTreeSet<_>>() == both).then_some(()));

@@ -70,7 +70,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Sends no signal to the agent.
+    /// Waits until the agent has ended by itself.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
@@ -102,7 +102,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // The agent may have ended already.
+        // Ignores errors, because the agent may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -348,7 +348,7 @@ fn settings_come_from_the_environment_too() {
 /// Fault (node): another process has the agent's port, and frees the port later
 /// Does: reports `host-network-port-taken/agent`, and runs without HTTP
 /// Right again: when the port is free
-/// Lost: scrapes meanwhile
+/// Lost: scrapes until then
 #[test]
 fn a_taken_port_is_a_finding_and_the_agent_uses_the_port_when_it_is_free() {
     let stage = web();

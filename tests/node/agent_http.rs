@@ -26,7 +26,7 @@ fn value(name: &str) -> f64 {
 #[track_caller]
 fn begun(head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
-    // An error is right too: the agent may have closed the connection.
+    // Ignores errors, because the agent may have closed the connection.
     stream.write_all(head.as_bytes()).ok();
     stream
 }
@@ -151,7 +151,7 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
         reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")
     });
     assert!(refused.count() >= 20);
-    // The loop takes longer than the agent keeps a document's text in memory.
+    // This loop takes longer than the time for which the agent keeps a document's text in memory.
     let during = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(150));
         value("process_resident_memory_bytes")

@@ -82,7 +82,8 @@ fn a_health_check_that_names_its_service_is_served() {
 
 #[test]
 fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
-    // The stage gets the API server's Pod. Without any Pod in the file, it would be unknown which pods need a port.
+    // The stage gets the API server's Pod. Without any Pod in the file, Portreeve would not know which pods need a
+    // port.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let scan = stage.check(&["--proxy-mode", "iptables"]);

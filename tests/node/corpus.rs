@@ -1,8 +1,8 @@
 //! Healthy nodes as in practice: real sockets of processes with the usual names cause no finding above info. Each test
-//! then makes one conflict that a rule must report. This shows that the rules read the node.
+//! then makes one conflict that a rule must report. So a test also shows that the rules read the node.
 //!
-//! The sockets, processes and addresses are real. A test process answers for kube-proxy. For ipvs, only the link has
-//! the right name. `tests/lab/healthy.rs` tests real proxies.
+//! The sockets, processes and addresses are real. A test process answers for kube-proxy. For ipvs, the test makes only
+//! a link with the right name. `tests/lab/healthy.rs` tests real proxies.
 
 use crate::named::name;
 use std::{
@@ -163,7 +163,7 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
     // Only nginx has a conflict: ovnkube still holds the other NodePorts as a proxy does.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // If a NodePort is new and ovnkube has not opened it yet, this is no conflict.
+    // A new NodePort that ovnkube has not opened yet is no conflict.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
     // With two of eight NodePorts free, ovnkube no longer counts as a proxy, and each of its sockets is a conflict.

@@ -81,7 +81,7 @@ fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -
     Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
-/// A command under a seccomp filter, started by the command `program` if it is not empty.
+/// The command `unfiltered` under a seccomp filter. If `program` is not empty, `program` starts this command.
 fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());

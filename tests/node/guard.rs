@@ -226,7 +226,7 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
         file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
     }
     for guard in &mut guards {
-        // If several guards run at the same time, only one gets the lock. The other guards end.
+        // If several guards run at the same time, one guard gets the lock, and the other guards end.
         guard.wait().expect("it ends");
     }
     guard(&stage, &["--once"]);
@@ -257,8 +257,8 @@ fn of_two_guards_with_different_records_one_leaves_and_the_ports_of_the_other_on
     both();
     assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"), "27000 is of the first one");
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
-    // The first guard does not know the program that wrote the second guard's ports. That program may have overwritten
-    // the whole list.
+    // The first guard does not know who wrote the second guard's ports. Another program may have overwritten the whole
+    // list.
     both();
     let (code, _, err) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (2, "2703,27000,30080,30090"), "{err}");
@@ -305,7 +305,7 @@ fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Opti
     }
 }
 
-/// Returns false if the guard makes fewer changes.
+/// Kills the guard after this number of changes. Returns false if the guard makes fewer changes.
 fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
     let (mut seen, mut last) = (0, changed(stage));
     let step = || {
@@ -522,7 +522,7 @@ fn a_boot_makes_every_entry_one_of_other_programs() {
     assert_eq!((code, list().as_str()), (0, "2703,27000"), "what this boot added alone");
 }
 
-/// The kernel can give the client only this port.
+/// Makes a connection from `port`: for a moment, the ephemeral port range has only this port.
 fn connection_on(port: u16, server: &TcpListener) -> (TcpStream, TcpStream) {
     sysctl("net.ipv4.ip_local_port_range", &format!("{port} {port}"));
     let client = TcpStream::connect(server.local_addr().expect("an address")).expect("it listens");
@@ -812,7 +812,7 @@ fn a_running_guard_takes_its_lock_again_if_the_file_was_deleted_and_no_second_on
     wait_for_list("2703,27000,30080,30090-30092");
 }
 
-/// Returns how many have a client port in `ports`. The kernel chooses each client port.
+/// Makes connections, and returns how many of them have a client port in `ports`. The kernel chooses each client port.
 fn on(ports: &BTreeSet<u16>, connections: usize) -> usize {
     let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
     let place = server.local_addr().expect("an address");

@@ -91,7 +91,7 @@ pub(crate) fn bound(address: &str) -> OwnedFd {
     made
 }
 
-/// Asserts that the kernel refuses port 9100 to a server, as it would to a server in Go.
+/// Asserts that a server in Go could not listen on port 9100, because the kernel refuses the port.
 #[track_caller]
 fn cannot_listen() {
     let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");

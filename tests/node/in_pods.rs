@@ -32,7 +32,7 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    /// The sidecar has two connections to one server: from this port and from port 50000.
+    /// The sidecar has two connections to one server: from `port` and from port 50000.
     fn connected_from(port: u16, uid: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());

@@ -1,6 +1,6 @@
 //! Near misses: states that are close to the problem of a rule, but are no problem. For each rule, another test has the
-//! problem. The test here differs only in a number, a protocol or an address. If a rule cannot judge, the test fails,
-//! because *unknown* is not silence.
+//! problem. A near miss differs from this problem only in a number, a protocol or an address. If a rule cannot judge,
+//! the test fails, because *unknown* is not silence.
 
 use crate::named::is_of;
 use std::{
@@ -46,7 +46,7 @@ fn connections_to_a_served_health_check_do_not_block_it() {
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
-    // As a load balancer does: each health check leaves a connection in TIME_WAIT on the port.
+    // Each health check of a load balancer leaves a connection in TIME_WAIT on the port.
     for _ in 0..3 {
         let mut load_balancer = TcpStream::connect("192.0.2.1:30999").expect("a connection");
         load_balancer.write_all(b"GET / HTTP/1.1\r\nhost: n1\r\n\r\n").expect("a question");
@@ -118,7 +118,7 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // The rule does read these objects: it reports a third object, which differs.
+    // The rule reads these objects: it reports a third object that differs from them.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }

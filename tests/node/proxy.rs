@@ -99,8 +99,8 @@ impl Drop for Squatter {
     }
 }
 
-/// A process of the user nobody. It answers every request on kube-proxy's port with `iptables`, and listens on
-/// `squatting`. If the result is dropped, the process ends.
+/// A process of the user nobody. The process answers every request on kube-proxy's port with `iptables`, and listens on
+/// `squatting`. If the returned value is dropped, the process ends.
 fn imposter(squatting: &str) -> Squatter {
     let script = r#"
         my ($port, $squat) = map { IO::Socket::INET->new(Listen => 5, LocalAddr => $_) or die $! } @ARGV;

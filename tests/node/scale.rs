@@ -17,7 +17,7 @@ use crate::stage::{Stage, portreeve, sysctl};
 
 const SERVICES: u32 = 100_000;
 const API_SERVER: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"kubernetes"},"spec":{}}"#;
-/// The most memory that a check may use, in KiB.
+/// The greatest memory that a check may use, in KiB.
 const MEMORY: u64 = 150 * 1024;
 
 fn services(path: &Path, item: impl Fn(u32) -> String, head: &str, tail: &str, between: &str) {
@@ -73,7 +73,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     (document, peak)
 }
 
-/// `None` if the process has ended.
+/// Returns `None` if the process has ended.
 fn resident_peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()

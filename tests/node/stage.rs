@@ -1,4 +1,5 @@
-//! The stage of a test: a node in its own network namespace, and a manifest of the cluster. A test scans both.
+//! The stage of a test: a node in its own network namespace, and a manifest of the cluster. A test scans the node and
+//! the manifest.
 
 use crate::named::is_of;
 use std::{
@@ -20,7 +21,7 @@ pub(crate) const PEER: &str = "192.0.2.9";
 
 /// The network namespace of the calling thread, which is node `n1`, and a manifest.
 ///
-/// If a test opens sockets on the same thread, they belong to the node. The namespace ends when the thread ends.
+/// If a test opens sockets on the same thread, the sockets belong to the node. The namespace ends when the thread ends.
 pub(crate) struct Stage {
     directory: TempDir,
     manifest: String,
@@ -38,7 +39,8 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        // Without this Service, the file would lack Services of the cluster. Because of its label, no proxy serves it.
+        // Every cluster has this Service, so a complete file of Services contains it. Because of its label, no proxy
+        // serves this Service.
         let manifest = "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes, labels: \
                         {service.kubernetes.io/headless: x}}\nspec: {}\n"
             .to_owned();
@@ -62,7 +64,7 @@ impl Stage {
         self.document(&yaml)
     }
 
-    /// Adds a dual-stack Service `default/<name>` with one port, 80. `spec` has additional lines of its spec.
+    /// Adds a dual-stack Service `default/<name>` with one port, 80. `spec` has additional lines of the Service's spec.
     pub(crate) fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
@@ -102,8 +104,8 @@ impl Stage {
         path
     }
 
-    /// Writes the manifest, and a ConfigMap of kube-proxy for the mode in the arguments. Otherwise Portreeve would have
-    /// to assume the settings of this mode.
+    /// Writes the manifest, and a ConfigMap of kube-proxy for the mode in the arguments. From the ConfigMap, Portreeve
+    /// knows kube-proxy's settings.
     pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
         let path = self.manifest();
         if let Some([_, mode]) = arguments.windows(2).find(|pair| pair[0] == "--proxy-mode") {

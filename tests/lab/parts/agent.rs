@@ -171,7 +171,7 @@ impl Agent {
 
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // A scan that is running now does not count.
+        // Leaves out the scan that is running now.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()
@@ -184,7 +184,7 @@ impl Agent {
 
     #[track_caller]
     pub fn findings(&self) -> Value {
-        // Waits, because the agent answers only a few requests at the same time.
+        // Repeats the request, because the agent answers only a few requests at the same time.
         let findings = until("findings", || socket_get(&self.socket, "/findings"));
         serde_json::from_str(&findings).expect("JSON")
     }

@@ -18,7 +18,7 @@ const DESK: &str = "127.0.0.1:9099";
 /// The path and the body of each message, in the order in which they came.
 type Messages = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An Alertmanager and the server of its receivers. It routes alerts by severity, and groups alerts as
+/// An Alertmanager, and the server of its receivers. The Alertmanager routes alerts by severity, and groups alerts as
 /// `docs/runbooks/README.md` advises.
 pub struct Alertmanager {
     _process: Process,

@@ -19,7 +19,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// `None` if the kubeconfig's files do not exist yet.
+    /// Returns `None` if the kubeconfig's files do not exist yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let (runtime, options) = (runtime(), KubeConfigOptions::default());

@@ -34,7 +34,7 @@ impl Audit {
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// The log has two entries for a watch, at its start and at its end, but the list has each request once.
+    /// Returns each request of a user once. The log has two entries for a watch, at its start and at its end.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");

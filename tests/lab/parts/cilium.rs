@@ -96,7 +96,7 @@ impl Inside {
         Self(path)
     }
 
-    /// Threads that this thread starts from now on are in the group too.
+    /// Moves the calling thread into the group. Threads that the calling thread starts later are in the group too.
     #[track_caller]
     pub fn join(path: &Path) {
         fs::write(path.join("cgroup.threads"), gettid().to_string()).expect("a thread can join");
@@ -151,8 +151,8 @@ impl Cilium {
         cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cilium-secrets"}}));
     }
 
-    /// Starts the agent with more settings, and waits until its programs are attached. The programs see the sockets of
-    /// the control group.
+    /// Starts the agent with additional settings, and waits until its BPF programs are attached. These programs see the
+    /// sockets of the control group.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, release: Release, inside: &Inside, settings: &[(&str, &str)]) -> Self {
         let directory = Directory::new();

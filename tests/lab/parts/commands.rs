@@ -46,7 +46,7 @@ impl<'a> Person<'a> {
         Self { folder: folder.to_owned(), ..self }
     }
 
-    /// The output of a command line, which runs without a shell: the line has no quotes.
+    /// Runs a command line without a shell, and returns its output. The line must have no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
@@ -59,7 +59,7 @@ impl<'a> Person<'a> {
         run(self.command(&program).args(words))
     }
 
-    /// Some commands fail because they report findings.
+    /// Also returns the output of a failed command, because a command that reports findings fails.
     #[track_caller]
     pub fn pipes(&self, line: &str) -> String {
         run(self.command("bash".as_ref()).args(["-c", line])).unwrap_or_else(|said| said)
@@ -72,7 +72,7 @@ impl<'a> Person<'a> {
         let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
         command.env("PATH", env::join_paths([plugins, kubectl].into_iter().chain(places)).expect("a PATH"));
-        // A new home directory, because kubectl would keep facts about an older cluster at the same address.
+        // The home directory is new, because kubectl keeps facts about an older cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         command
     }

@@ -45,8 +45,8 @@ struct Programs {
 impl ControlPlane {
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
-    /// Starts an API server with both IP families and RBAC, and waits until it is ready. In a guest, the API server
-    /// runs outside, and the test cannot stop it.
+    /// Starts an API server with both IP families and RBAC, and waits until it is ready. For a test in a guest, the API
+    /// server runs outside of the guest, and the test cannot stop it.
     #[track_caller]
     pub fn start() -> Self {
         match lent::borrow() {
@@ -114,7 +114,7 @@ impl ControlPlane {
         authority(&self.directory)
     }
 
-    /// Some changes have their effect a moment after the server accepted them.
+    /// Repeats `probe`, because some changes take effect a moment after the server has accepted them.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.server().as_mut().expect("an API server").wait_for(what, probe)

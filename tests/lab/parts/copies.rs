@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::socket::{Shutdown, shutdown};
 
-/// For each node whose report differs from the usual report: its report.
+/// The report of each node whose report differs from the usual report.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
 /// The path of a node's metrics is the node's name.
@@ -24,7 +24,7 @@ pub struct Copies {
 impl Copies {
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// The usual report has the name `original`, which each answer replaces by the node's name.
+    /// The usual report contains the name `original`. In each answer, the name of the node replaces `original`.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -33,7 +33,7 @@ impl Copies {
         let name = format!("\"{original}\"");
         let thread = thread::spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
-                // A client may close the connection.
+                // An error means that the client has closed the connection.
                 if answer(stream, &name, &usual, &asked).is_err() {
                     continue;
                 }
@@ -49,7 +49,7 @@ impl Copies {
 }
 
 impl Drop for Copies {
-    /// On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, the shutdown of the listener wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a server that does not panic");

@@ -1,4 +1,4 @@
-//! etcd. A test can freeze it, kill it, and start it again with an older content.
+//! Starts etcd. A test can freeze etcd, kill it, or start it again with older content.
 
 use std::{
     path::{Path, PathBuf},
@@ -64,7 +64,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// `None` stands for no content.
+    /// If `saved` is `None`, etcd has no content afterwards.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

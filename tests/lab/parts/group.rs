@@ -57,7 +57,7 @@ impl Drop for Group {
 fn remove(group: &Path) {
     let entries = fs::read_dir(group).expect("a group").flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).for_each(|it| remove(&it.path()));
-    // A process that was killed stays in its group for a moment.
+    // A killed process leaves its group a moment later, so the removal is repeated.
     while let Err(error) = fs::remove_dir(group) {
         assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
         sleep(Duration::from_millis(10));

@@ -1,9 +1,9 @@
 //! A guest is a virtual machine with this machine's files and with Debian's kernel, which has modules that this
 //! machine's kernel may lack.
 //!
-//! QEMU emulates each instruction. The guest's clock counts instructions, so a busy machine does not change how much
-//! the guest does in a second. While the guest waits for files of the machine, its clock follows the machine's clock.
-//! In this time, a busy machine must not delay the guest. Each test has its own guest with one processor.
+//! QEMU emulates each instruction, and the guest's clock counts instructions. So the guest does the same work in a
+//! second of its clock, even on a busy machine. While the guest waits for files of the machine, its clock follows the
+//! machine's clock. Each test has its own guest with one processor.
 
 use std::{
     any::type_name,
@@ -27,7 +27,7 @@ const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
-/// If a guest that boots prints nothing for this time, it is stuck.
+/// If a booting guest prints nothing for this time, the guest is stuck.
 const SILENCE: Duration = Duration::from_secs(120);
 const BOOTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -65,11 +65,11 @@ pub fn pass_in_a_guest(program: &str) {
 }
 
 /// Runs a command as root in a guest, in the working directory of this process. In the guest, loopback is up and
-/// `ip_vs` is loaded. The guest sees the machine's files. Only changes in the package's folder stay, and the temporary
-/// files of a failed command. API servers run on the machine, outside of the guest.
+/// `ip_vs` is loaded. The guest sees the machine's files. Changes outside of the package's folder are lost, except for
+/// the temporary files of a failed command. API servers run on the machine, outside of the guest.
 ///
 /// # Panics
-/// If no guest can be started.
+If no guest can be started.
 fn run(command: &[&str]) -> Finished {
     let directory = Directory::new();
     let kernel = kernel();
@@ -160,7 +160,7 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots the guest, and waits until the command starts. `None` if the guest gets stuck before.
+/// Boots the guest, and waits until the command starts. Returns `None` if the guest gets stuck before.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");

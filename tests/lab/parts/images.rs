@@ -35,7 +35,7 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         fs::copy(root.join("LICENSE"), context.join("LICENSE")).expect("LICENSE");
         let mut dockerfile = fs::read_to_string(root.join("Dockerfile")).expect("Dockerfile");
-        // Without `strip`, 90 MB of symbols would be copied five times.
+        // `strip` removes 90 MB of symbols, which would otherwise be copied five times.
         let mut strip = Command::new("strip");
         run(strip.arg("-o").arg(context.join("portreeve")).arg(binary)).expect("`strip` of binutils is installed");
         // A static binary has no libraries.
@@ -53,7 +53,7 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     })
 }
 
-/// With the argument of an address, the program answers at this address. Otherwise it sleeps.
+/// With the argument of an address, the program answers at this address. Without the argument, the program sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &folder.join("stranger"), |context| {
@@ -91,7 +91,7 @@ pub fn static_binary() -> PathBuf {
     if cfg!(feature = "bind-hook") {
         command.arg("--features=bind-hook");
     }
-    // Removes cargo's variables of the test. With these variables, some build scripts would run again.
+    // Removes the variables that cargo sets for the test. With these variables, some build scripts would run again.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {
             command.env_remove(name);

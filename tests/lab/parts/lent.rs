@@ -1,5 +1,5 @@
-//! The API server for a test in a guest. It runs on the machine, because a guest needs minutes to start an API server
-//! of its own.
+//! The API server for a test in a guest. The API server runs on the machine, because a guest needs minutes to start an
+//! API server of its own.
 //!
 //! ```text
 //!     guest                                  machine
@@ -47,8 +47,8 @@ struct Terms {
     authority: String,
 }
 
-/// An API server that the machine runs for this guest. In the test's network namespace, it answers at the default
-/// address of an API server. Dropping the value ends the server.
+/// An API server that the machine runs for this guest. In the test's network namespace, the API server answers at the
+/// default address of an API server. Dropping the value ends the API server.
 pub struct Loan {
     pub authority: String,
     _relay: Relay,
@@ -96,7 +96,8 @@ fn lend(mut guest: TcpStream) {
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 
-/// In a guest: requests an API server from the machine, and waits for it. Outside of a guest: returns `None`.
+/// In a guest: requests an API server from the machine, and waits for the API server. Outside of a guest: returns
+/// `None`.
 ///
 /// # Panics
 ///
@@ -105,7 +106,8 @@ fn lend(mut guest: TcpStream) {
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
     let listener = TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
-    // The calling thread is in the test's network namespace, from which the machine cannot be reached.
+    // Another thread asks, in the guest's own network namespace. The machine cannot be reached from the test's network
+    // namespace.
     let asking = thread::spawn(move || {
         let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");
         setns(own, CloneFlags::CLONE_NEWNET).expect("root may enter it");

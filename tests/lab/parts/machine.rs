@@ -14,8 +14,8 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. It is in the control group `init.scope`, like systemd in a container. Portreeve
-/// concludes from this group that it sees a whole node. The process is bash, which reaps orphaned processes.
+/// The machine's first process. It is bash, which reaps orphaned processes. It is in the control group `init.scope`,
+/// like systemd in a container. From this group, Portreeve concludes that it sees a whole node.
 ///
 /// `/run` and `/dev/shm` are new and empty, so the machine has its own sockets, locks and shared memory. `/var/lib` and
 /// `/var/log` are in the machine's directory, so that a failed test can keep them.
@@ -32,14 +32,14 @@ touch "$2/ready"
 sleep infinity & wait
 "#;
 
-/// A test machine with its own processes and mounts. It shares the network namespace of the thread that starts it, or
-/// has a given network namespace.
+/// A test machine with its own processes and mounts. Its network namespace is the namespace of the thread that starts
+/// it, or a given namespace.
 ///
 /// Dropping the value kills all processes of the machine.
 pub struct Machine {
     first: Process,
-    /// Dropped after `first`, because only the end of `first` kills the children of these programs. The children may be
-    /// in the programs' control groups.
+    /// This field is dropped after `first`, because only the end of `first` kills the children of these programs. The
+    /// children may be in the programs' control groups.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -162,7 +162,7 @@ impl Drop for ControlGroup {
         let end = Instant::now() + PATIENCE;
         for place in self.hierarchies() {
             for group in below(&place).into_iter().rev().chain([place]) {
-                // A process that was killed leaves its control groups a moment later.
+                // A killed process leaves its control groups a moment later, so the removal is repeated.
                 while let Err(error) = fs::remove_dir(&group) {
                     assert!(Instant::now() < end, "{}: {error}", group.display());
                     sleep(Duration::from_millis(5));
@@ -172,10 +172,10 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Each directory comes before the directories in it.
+/// Lists the directories below `directory`. Each directory comes before its subdirectories.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // The directory may be removed meanwhile.
+    // Ignores errors, because the directory may be removed during the walk.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let path = entry.path();

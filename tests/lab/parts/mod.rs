@@ -1,4 +1,4 @@
-//! Starts the real programs of Kubernetes in network namespaces. After a test, none of them is left.
+//! Starts the real programs of Kubernetes in network namespaces. At the end of a test, all these programs have ended.
 
 mod agent;
 mod alertmanager;

@@ -39,7 +39,7 @@ pub fn enter_alone() {
 pub struct Wired {
     _server: Server,
     pub client: Namespace,
-    /// The pod to which no Service leads.
+    /// A pod that serves no Service.
     pub pod: Namespace,
     /// The pod that serves all Services. It has the addresses [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,
@@ -71,7 +71,7 @@ impl Wired {
         ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
         client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
-        // Drops the direct answers of pods that stand for pods of another node: the client would discard an answer with
+        // Drops direct answers of the pods that stand for pods of another node. The client would discard an answer with
         // a pod's address.
         backend.run(|| {
             for (family, from, to) in

@@ -74,8 +74,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// No controller makes the Service's endpoints. Portreeve knows the target port only if the Service has a selector.
-/// Without a selector, an unread endpoint could be any listener of the node.
+/// The selector shows Portreeve the target port. Without a selector, an unread endpoint could be any listener of the
+/// node. No controller makes endpoints of the Service.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});

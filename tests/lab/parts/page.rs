@@ -4,7 +4,7 @@ use std::{env, fs, path::Path, process::Command};
 
 use super::{commands::run, control_plane::ControlPlane, directory::Directory, programs};
 
-/// The first commands of a runbook, from `docs/runbooks/README.md`. They name the node and its agent.
+/// The first commands of a runbook, from `docs/runbooks/README.md`. These commands set the node and its agent.
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 
@@ -14,7 +14,7 @@ pub struct Reader<'a> {
     home: Directory,
 }
 
-/// The line `...` stands for any lines.
+/// In the expected output, the line `...` stands for any lines.
 struct Step {
     command: String,
     said: Vec<String>,

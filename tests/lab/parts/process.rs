@@ -112,7 +112,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A process that was killed leaves its control group a moment later.
+        // A killed process leaves its control group a moment later, so the removal is repeated.
         let end = Instant::now() + patience(PATIENCE);
         while let Err(error) = fs::remove_dir(&self.cgroup) {
             assert!(Instant::now() < end, "{}: {error}", self.cgroup.display());

@@ -46,7 +46,7 @@ impl Prometheus {
         Self::asking(directory, &targets, "5s", &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// Starts a Prometheus with the samples in `text` (OpenMetrics). It scrapes nothing.
+    /// Starts a Prometheus with the samples in `text` (OpenMetrics). This Prometheus scrapes nothing.
     #[track_caller]
     pub fn remembering(text: &str) -> Self {
         let directory = Directory::new();
@@ -85,7 +85,7 @@ impl Prometheus {
         let config = directory.write("prometheus.yaml", &config.to_string());
         let arguments = [
             format!("--config.file={config}"),
-            // All tests would share Debian's own folder, and the folder would keep the samples of the last run.
+            // Each test has its own folder. In Debian's default folder, all tests would share their samples.
             format!("--storage.tsdb.path={}", directory.path().join("series").display()),
             format!("--web.listen-address={PLACE}"),
         ];

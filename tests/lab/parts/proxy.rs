@@ -44,8 +44,9 @@ impl Proxy {
         proxy
     }
 
-    /// Starts kube-proxy 1.23.6 in iptables mode with this limit of file descriptors: the last version that holds each
-    /// NodePort with a socket. Does not wait until Services are programmed.
+    /// Starts kube-proxy 1.23.6 in iptables mode. This version is the last version that holds each NodePort with a
+    /// socket. `descriptors` is its limit of file descriptors. The function does not wait until Services are
+    /// programmed.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
         Self::start_holding_by(&[], cluster, descriptors)
@@ -113,8 +114,8 @@ impl Proxy {
         Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
-    /// kube-proxy programs changes in order, so the function creates one more Service, and waits for its answer and for
-    /// the end of the sync.
+    /// Waits until earlier changes are programmed. kube-proxy programs changes in order. So the function creates one
+    /// more Service, and waits for its answer and for the end of the sync.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);
@@ -148,7 +149,8 @@ impl Proxy {
         kill(Pid::from_raw(self.pid().try_into().expect("a pid")), signal).expect("it is ours");
     }
 
-    /// After ipvs mode, the first cleanup can fail, because other chains still lead to some chains.
+    /// Runs the cleanup twice after ipvs mode. The first cleanup can fail, because other chains still lead to some of
+    /// the deleted chains.
     pub fn clean_up(self) {
         let runs = if self.mode == "ipvs" { 2 } else { 1 };
         drop(self);

@@ -1,4 +1,4 @@
-//! A relay between a client and a server. A test can cut it, slow it down, or make it drop all data.
+//! A relay between a client and a server. A test can cut the path, slow it down, or make the relay drop all data.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -16,7 +16,7 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// The number of bytes that the relay passes in one step, and the number on a slow path.
+/// The number of bytes that the relay passes in one step, and the number of bytes in one step on a slow path.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -32,8 +32,8 @@ pub struct Relay {
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
-    /// The flag of the connections that are open now. If it is set, the relay drops their data. Later connections get a
-    /// new flag.
+    /// The flag of the connections that are open now. If the flag is set, the relay drops the data of these
+    /// connections. Later connections get a new flag.
     is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
     passed: Arc<AtomicUsize>,
 }
@@ -74,11 +74,11 @@ impl Relay {
         Self { listener, passed, weather, thread: Some(thread) }
     }
 
-    /// From now on, new connections are closed too.
+    /// Closes the open connections, and later each new connection.
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
-            // A connection may have ended already.
+            // Ignores errors, because a connection may have ended already.
             stream.shutdown(Shutdown::Both).ok();
         }
     }
@@ -133,7 +133,7 @@ fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
             ended => break ended,
         }
     };
-    // Ends the second side, unless the relay must lose all data.
+    // Passes the end of the data to the second side, unless the relay must lose all data.
     if !is_forgotten.load(Ordering::Relaxed) {
         ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
     }

@@ -26,7 +26,7 @@ impl SecondNode {
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
             "hostnameOverride": "n2",
-            // The agent reads the proxy mode on loopback, and the test reads it from the first node.
+            // The agent reads the proxy mode on loopback, and the test reads the mode from the first node.
             "metricsBindAddress": "0.0.0.0:10249",
             "clusterCIDR": "10.244.0.0/16,fd00:244::/56",
             "clientConnection": {"kubeconfig": first.cluster.kubeconfig("admin")},

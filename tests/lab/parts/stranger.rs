@@ -12,7 +12,7 @@ fn main() {
     };
     let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     for mut client in listener.incoming().flatten() {
-        // A client may have closed the connection.
+        // Ignores errors, because a client may have closed the connection.
         client.write_all(word.as_bytes()).ok();
     }
 }

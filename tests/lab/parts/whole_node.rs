@@ -60,7 +60,7 @@ impl WholeNode {
         Person::of(&self.cluster)
     }
 
-    /// The rules of kube-proxy stay.
+    /// Stops kube-proxy. Its rules stay.
     pub fn stop_proxy(&mut self) {
         self.proxy = None;
     }
@@ -74,7 +74,7 @@ impl WholeNode {
         });
     }
 
-    /// The pod's label `app` is the pod's name. `more` has further fields of its spec.
+    /// The pod's label `app` is the pod's name. `more` has further fields of the pod's spec.
     #[track_caller]
     pub fn stranger(&self, namespace: &str, name: &str, arguments: &[&str], more: &Value) {
         let container = json!({"name": "stranger", "image": images::STRANGER, "args": arguments});

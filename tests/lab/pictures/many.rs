@@ -12,7 +12,8 @@ use crate::{
 };
 
 const NODES: usize = 500;
-/// Prometheus needs less than five minutes between two samples.
+/// The seconds between two samples. Prometheus needs less than five minutes, because a series is stale after five
+/// minutes.
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 

@@ -35,7 +35,7 @@ pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Repeats questions without an answer twice, because a busy machine loses packets.
+/// Asks each question. A question without an answer is repeated twice, because a busy machine loses packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {
@@ -85,11 +85,11 @@ fn ask_udp(address: SocketAddr) -> Answer {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
-        // `InvalidInput`: the kernel has translated the datagram, and cannot send it out of loopback.
+        // `InvalidInput` means that the kernel has translated the datagram, and cannot send it out of loopback.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::InvalidInput) => {
             Answer::TimedOut
         }
-        // If a virtual server of ipvs has no endpoints, it refuses a datagram of its own node with `PermissionDenied`.
+        // A virtual server of ipvs without endpoints refuses a datagram of its own node with `PermissionDenied`.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
             Answer::Refused
         }

@@ -100,8 +100,8 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
     if protocol == Protocol::Tcp {
-        // Most servers set this option. Without this option, connections in TIME_WAIT would keep the port from the next
-        // listener.
+        // Most servers set `SO_REUSEADDR`. Without this option, connections in TIME_WAIT would keep the port from the
+        // next listener.
         setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     }
     let address = SockaddrStorage::from(to.socket(port));

@@ -29,7 +29,7 @@ pub enum Behind {
 impl Behind {
     pub const ALL: [Self; 3] = [Self::Ready, Self::Nothing, Self::Elsewhere];
 
-    /// The endpoints answer on the port `target` of the backend.
+    /// The endpoints answer on the port `target` of the backend pod.
     #[track_caller]
     pub fn create(self, api: &Api, mut service: Value, target: u16) -> Value {
         let policy = if self == Self::Elsewhere { "Local" } else { "Cluster" };
@@ -79,7 +79,7 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// `P` is the pod behind the NodePort, and `O` is the other pod. `?` stands for not known.
+/// `P` is the pod behind the NodePort, and `O` is the other pod. `?` stands for an unknown answer.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");

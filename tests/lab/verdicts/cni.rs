@@ -1,4 +1,4 @@
-//! hostPorts of a node. To make them, the test runs the CNI plugin portmap.
+//! hostPorts of a node. The test makes them with the real CNI plugin portmap.
 
 use std::{
     io::Write as _,
@@ -14,9 +14,9 @@ use crate::parts::{Namespace, Wired, find};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// The version of Debian, which makes rules of iptables.
+    /// Debian's version, which makes iptables rules.
     Iptables,
-    /// Version 1.9.0, which makes rules of nftables.
+    /// Version 1.9.0, which makes nftables rules.
     Nftables,
 }
 

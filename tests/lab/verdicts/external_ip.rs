@@ -71,8 +71,7 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     proxy.settle(&cluster);
     let both = ask();
     let seen = snapshot(&cluster.kubeconfig("admin"));
-    // The addresses on which NodePorts are served. A NodePort of one row answered there, so they are served there for
-    // all rows.
+    // If the NodePort of one row answered at an address, NodePorts of all rows are served at this address.
     let served = asks.iter().filter(|ask| alone[ask] == Answer::Pod).map(|(from, _, to)| (*from, to.ip())).collect();
     let shown = Shown { served, alone, both };
 

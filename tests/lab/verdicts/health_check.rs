@@ -21,9 +21,9 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// Four healthCheckNodePorts: the first is free, a process has the second (all addresses) and the third (127.0.0.1),
-/// and an outgoing connection has the fourth. All are in the static band, the 86 lowest numbers of the range. The API
-/// server chooses none of them as a NodePort (KEP-3668).
+/// Four healthCheckNodePorts. The first is free. A process has the second on all addresses, and the third on 127.0.0.1.
+/// An outgoing connection has the fourth. All four are in the static band (the 86 lowest numbers of the range), from
+/// which the API server chooses no NodePort (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 #[track_caller]
@@ -56,7 +56,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(failed, lost, "{mode}: kube-proxy says so itself: {events}");
 
     drop(processes);
-    // Without this option, the closed connection would keep the port for a minute (TIME_WAIT).
+    // With this option, the closed connection releases its port at once, without TIME_WAIT.
     setsockopt(&connection, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).expect("SO_LINGER");
     drop(connection);
     proxy.settle(&cluster);

@@ -26,7 +26,7 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The most scans until the findings are complete. The kernel repeats a lost SYN within half a minute.
+/// The greatest number of scans until the findings are complete. The kernel repeats a lost SYN within half a minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -126,7 +126,7 @@ impl Flow {
         )
     }
 
-    /// The rules of the firewall use this port to select the connection.
+    /// The source port by which the rules of the firewall select the connection.
     fn sport(&self) -> u16 {
         self.port - 10_000
     }
@@ -135,7 +135,7 @@ impl Flow {
         format!("{}:{}", PRIMARY[0], self.port)
     }
 
-    /// Whether the proxy is at fault if the connection fails. Untracked answers are always lost, but only ipvs sends
+    /// Whether a failure of the connection is the proxy's fault. Untracked answers are always lost, but only ipvs sends
     /// them to a Service.
     fn should_work(&self, mode: &str) -> bool {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
@@ -204,7 +204,7 @@ fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'
         let board = judge(&snapshot(&cluster.kubeconfig("admin")), &Limits::default());
         let found = board.findings.iter().filter(|it| it.key.name() == "masquerade-source-ports/taken");
         let values = found.flat_map(|it| &it.evidence.values).filter(|(name, _)| *name == "connection");
-        // The format is `tcp SOURCE as PLACE -> SERVER`.
+        // Each value has the format `tcp SOURCE as PLACE -> SERVER`.
         told.extend(values.filter_map(|(_, value)| Some(value.split(' ').nth(3)?.to_owned())));
         if expected.iter().all(|place| told.contains(place)) {
             break;

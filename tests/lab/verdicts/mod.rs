@@ -2,10 +2,10 @@
 //! Service and each vantage point, a client opens a real connection. Portreeve's report about this node must agree with
 //! the answer.
 //!
-//! The tests contain no expected answers. Clients first query the listeners without a proxy. They query them again when
-//! the proxy has programmed Services with the listeners' ports. Only a question that the process answered at first is
-//! recorded. The judged snapshot comes from `portreeve snapshot` on the node, without flags for the mode or for
-//! settings.
+//! The tests contain no expected answers. Clients first query the listeners without a proxy. Clients query the
+//! listeners again when the proxy has programmed Services with the listeners' ports. A question is recorded if the
+//! process answered it at first. The judged snapshot comes from `portreeve snapshot` on the node, without flags for the
+//! mode or for settings.
 //!
 //! The recorded answers are below `tests/anywhere/verdicts`. Tests that need no lab judge the recordings again. The
 //! behaviour matrix of the documentation is made of the recordings. `UPDATE=1` records the answers again.
@@ -88,8 +88,8 @@ fn behind_an_old_or_a_newer_proxy_with_the_gate_for_node_ports_of_loopback_verdi
         settings["featureGates"] = json!({"KubeProxyNFTablesLocalhostNodePorts": true});
         lab.agrees_behind(Proxy::start_newer(&lab.cluster, "nftables", &settings), name, "nftables");
     };
-    // The order matters: otherwise kube-proxy 1.37.2 deletes a chain while its map still leads to the chain. The kernel
-    // refuses this, and kube-proxy syncs nothing.
+    // In the other order, kube-proxy 1.37.2 would delete a chain while its map still leads to the chain. The kernel
+    // refuses this deletion, and kube-proxy then syncs nothing.
     agrees("nftables-1.37-localhost", json!({"nodePortAddresses": ["primary", "localhost"]}));
     agrees("nftables-1.37-gate", json!({}));
 }
@@ -261,8 +261,8 @@ fn drop_what_is_marked() {
     }
 }
 
-/// Removes old flows from conntrack: the kernel would translate a new datagram with a reused source port as the earlier
-/// proxy did.
+/// Removes old flows from conntrack. With an old flow, the kernel would translate a new datagram from the same source
+/// port as the earlier proxy did.
 #[track_caller]
 fn forget_flows() {
     let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");

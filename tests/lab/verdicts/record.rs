@@ -80,7 +80,7 @@ pub fn compare(name: &str, recording: &Recording) {
     assert!(now * 20 >= wanted * 19, "{name}: only {now} of {wanted} questions were answered");
 }
 
-/// A connection to a link-local address may fail with an error or without. `N` stands for both.
+/// A connection to a link-local address may fail with an error, or get no answer. `N` stands for both results.
 pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',

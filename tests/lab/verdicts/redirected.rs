@@ -22,8 +22,8 @@ use crate::{
 
 /// The node's second addresses, which a load balancer has also given to Services.
 const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
-/// The first port of the Services with such an address, and the first port of the Services with a nodePort. The ports
-/// are in the static band, from which the API server chooses no healthCheckNodePort.
+/// The first port of the Services with an address of `BALANCED`, and the first nodePort of the other Services. The
+/// nodePorts are in the static band, from which the API server chooses no healthCheckNodePort.
 const FIRST: [u16; 2] = [8100, 30020];
 
 #[track_caller]

@@ -1,5 +1,5 @@
-//! A process listens on a NodePort over SCTP. The tests compare who answers an association with Portreeve's report. The
-//! kernel must support SCTP.
+//! A process listens on a NodePort over SCTP. The tests compare Portreeve's report with the program that answers an
+//! association. The kernel must support SCTP.
 //!
 //! Each socket is bound to one address: an association with several addresses writes them into its packets, and no
 //! proxy translates addresses in packets.
@@ -120,7 +120,7 @@ fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) => {}
         Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // Each failure returns the same error. The socket has the real reason.
+        // `connect` returns the same error for each failure. The socket option `SO_ERROR` has the real reason.
         Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
             0 => return Err(refused.into()),
             reason => return Err(io::Error::from_raw_os_error(reason)),

@@ -106,8 +106,8 @@ pub fn agrees(mode: &str) {
     assert_eq!(free[0], 'R');
     elsewhere.clean_up();
 
-    // In ipvs mode, the hostPort gets the NodePort's connections. In the other modes, the NodePort keeps them here. In
-    // iptables mode, kube-proxy's rule comes first. In nftables mode, kube-proxy's chain is newer.
+    // In ipvs mode, the hostPort gets the NodePort's connections. In the other modes, the NodePort keeps its
+    // connections: in iptables mode, kube-proxy's rule comes first, and in nftables mode, kube-proxy's chain is newer.
     let edge = objects::host_port_pod("edge", "TCP", NODE_PORT, None);
     cluster.api().create_running(&edge, &Wired::HERE);
     let proxy = Proxy::start(&cluster, mode, &json!({}));

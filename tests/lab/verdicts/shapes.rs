@@ -1,4 +1,4 @@
-//! The shapes of Services: their differences change the rules that a proxy programs.
+//! The shapes of Services. Each shape changes the rules that a proxy programs.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub struct Shape {
 #[derive(Clone, Copy)]
 enum Endpoint {
     None,
-    /// The addresses and the node of the endpoints, and whether they are ready, serving and terminating.
+    /// The addresses and the node of the endpoints, and the conditions ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
     /// The listener itself is the endpoint, as a pod in the host's network.
     Listener,
@@ -134,8 +134,8 @@ pub fn create(api: &Api, listener: &Listener) {
     }
 }
 
-/// The endpoint address of a listener that is a pod in the host's network. `None` if the listener has no such address
-/// in the family.
+/// Returns the endpoint address of a listener that is a pod in the host's network. Returns `None` if the listener has
+/// no endpoint address in the family.
 fn own_address(bind: &Bind, family: usize) -> Option<&'static str> {
     let ip = bind.ip();
     match (ip.is_unspecified(), ip.is_ipv4(), family) {

@@ -42,7 +42,7 @@ fn told(metrics: &str) -> f64 {
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// `is_there` compares the times before and after, so that a test without effect fails.
+/// `is_there` compares the agent's times before and after the change. If the change has no effect, the test fails.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let stage = web();

@@ -12,7 +12,7 @@ use crate::agent::until;
 /// The mount of version 2. In version 1, each controller has its own mount below this path.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// If this value is dropped, the group must have no processes.
+/// All processes of the group must have ended before this value is dropped.
 pub(super) struct ControlGroup {
     path: PathBuf,
     is_v1: bool,
@@ -74,7 +74,7 @@ impl ControlGroup {
 }
 
 impl Drop for ControlGroup {
-    /// A killed process leaves the group a moment later.
+    /// A killed process leaves the group a moment later, so the removal is repeated.
     fn drop(&mut self) {
         assert!(until(|| fs::remove_dir(&self.path).ok()).is_some(), "{} is not empty", self.path.display());
     }

@@ -8,7 +8,7 @@ use crate::agent::{Agent, probe, socket, until};
 /// Fault (disk): the agent's socket file is removed
 /// Does: continues to scan, and answers at its port; fails the liveness probe
 /// Right again: with its next start
-/// Lost: nothing: kubelet restarts it
+/// Lost: nothing; kubelet restarts the agent
 #[test]
 fn it_continues_to_scan_without_the_file_of_its_socket_and_the_probe_fails() {
     let Incident { agent, squatter: _squatter, stage } = Incident::start(&[]);

@@ -62,7 +62,7 @@ fn listeners_are_found_even_if_proc_hides_processes() {
 /// Fault (kernel): no hierarchy of control groups is visible
 /// Does: finds listeners, and finds processes by descriptors
 /// Right again: always
-/// Lost: names of pods, if it may not read their processes
+/// Lost: names of pods, if the agent may not read their processes
 #[test]
 fn listeners_are_found_even_if_control_groups_are_hidden() {
     let stage = web();

@@ -1,4 +1,4 @@
-//! The program that reads the agent's log ends, or does not read any more.
+//! The reader of the agent's log ends or stops reading.
 
 use nix::sys::signal::Signal;
 

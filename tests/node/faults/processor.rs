@@ -56,8 +56,8 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 #[test]
 fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
-    // A thread that is stopped inside the allocator blocks all threads, unlike a thread that hangs in a read. So the
-    // test tries again until the agent still answers.
+    // A thread that is stopped inside the memory allocator blocks all threads, but a thread that hangs in a read blocks
+    // no other thread. So the test stops the thread again until the agent still answers.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
     let before = scans();

@@ -11,7 +11,7 @@ use crate::agent::{Agent, wait_for};
 /// The usual limit of descriptors of an agent.
 const USUAL: u64 = 1024;
 
-/// In this time, an idle thread ends. In tokio, it ends after ten seconds by default.
+/// An idle thread ends in this time: by default, tokio ends an idle thread after ten seconds.
 const UNTIL_IDLE_THREADS_END: Duration = Duration::from_secs(12);
 
 fn limit_descriptors(agent: &Agent, number: u64) {
@@ -20,7 +20,7 @@ fn limit_descriptors(agent: &Agent, number: u64) {
     assert!(prlimit.expect("prlimit of util-linux is installed").success());
 }
 
-/// The state that the agent logs after a signal, because it may be unable to answer requests.
+/// The state that the agent logs after a signal. The agent may be unable to answer requests.
 #[track_caller]
 fn state(agent: &mut Agent) -> Value {
     agent.signal(Signal::SIGUSR1);
@@ -64,8 +64,8 @@ fn it_finds_and_clears_without_another_thread() {
     let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
-    // The agent can start no thread, as if another program used all threads. The test waits until idle threads have
-    // ended, which the agent cannot replace.
+    // The agent can start no thread, as if another program used all threads. The agent cannot replace idle threads that
+    // have ended. So the test waits until the idle threads have ended.
     group.limit_threads(1);
     std::thread::sleep(UNTIL_IDLE_THREADS_END);
     assert!(finds_it());

@@ -68,7 +68,7 @@ impl Drop for Stopped {
             // The thread was killed with its program. A wait must remove its entry.
             waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
         }
-        // A test may stop the same thread again. The thread must run before.
+        // Lets the thread run for a moment, because a test may stop the same thread again.
         sleep(Duration::from_millis(1));
     }
 }
