@@ -69,7 +69,7 @@ pub fn pass_in_a_guest(program: &str) {
 /// the temporary files of a failed command. API servers run on the machine, outside of the guest.
 ///
 /// # Panics
-If no guest can be started.
+/// If no guest can be started.
 fn run(command: &[&str]) -> Finished {
     let directory = Directory::new();
     let kernel = kernel();

@@ -12,7 +12,7 @@ const VERSIONS: &str = include_str!("../../../tools/versions");
 /// The path of a program.
 ///
 /// # Panics
-If the program is missing in all these places. A test without the program would show nothing.
+/// If the program is in none of the places above. A test without the program would show nothing.
 pub fn find(program: &str) -> PathBuf {
     let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
