@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
-    // Some kernels have no dummy links. For a reader, the kind of link makes no difference.
+    // The test node gets a veth link instead of a dummy link, because some kernels have no dummy links.
     run(Command::new("ip").args(["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "spare"]));
     let most = numbers.last().expect("a number of addresses");
     let (mut rows, mut points) = (Vec::new(), Vec::new());

@@ -24,7 +24,8 @@ const FIRST: u16 = 30_000;
 const CHANGES: u32 = 200;
 const WRITERS: u32 = 4;
 const LASTS: Duration = Duration::from_secs(60);
-/// The number of bytes in annotations. With them, a Service is as large as a Service of a Helm chart.
+/// The number of bytes in the annotations of a Service. With these annotations, the Service is as large as a Service of
+/// a Helm chart.
 const ANNOTATIONS: usize = 2_000;
 /// The greatest processor time of the agent, in per cent of one core.
 const MOST: f64 = 2.5;

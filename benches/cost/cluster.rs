@@ -41,7 +41,7 @@ pub fn service(number: usize, node_port: bool) -> Value {
     service
 }
 
-/// An EndpointSlice with three endpoints. None of them is on this node.
+/// An EndpointSlice with three endpoints on other nodes.
 pub fn endpoints(service: &Value, number: usize) -> Value {
     let mut slice = objects::endpoint_slice(service, Some(("10.1.0.1", "n2")), "IPv4");
     let one = slice["endpoints"][0].clone();

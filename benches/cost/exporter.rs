@@ -1,4 +1,5 @@
-//! node_exporter with only the collector `tcpstat`. At each scrape, it counts the TCP sockets of the node by state.
+//! node_exporter with only the collector `tcpstat`. At each scrape, node_exporter counts the TCP sockets of the node by
+//! state.
 
 use std::{net::TcpStream, process::Command};
 

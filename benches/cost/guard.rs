@@ -34,7 +34,7 @@ const MOST_WAIT: f64 = 1_000.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
-    // The default port range contains no NodePort, so the guard would reserve nothing.
+    // The range must contain NodePorts. With the default range, the guard would reserve nothing.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
     cluster.api().create(&objects::node("n1", &PRIMARY));

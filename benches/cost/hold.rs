@@ -1,4 +1,5 @@
-//! A holder process. It gets orders on standard input, makes sockets, and holds them until it is killed.
+//! A holder process. The holder gets orders on standard input, makes sockets, and holds the sockets until the process
+//! is killed.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The time from a change until it is reported: in the metrics, as a finding and as an Event.
+//! The time from a change until the metrics, a finding and an Event report the change.
 
 use std::{
     net::TcpListener,

@@ -49,7 +49,7 @@ use std::{
 
 use self::{parts::enter_alone, row::Row, table::Extent, world::World};
 
-/// A family is measured in a network namespace of its own.
+/// The measurements of a family run in their own network namespace.
 struct Family {
     name: &'static str,
     measure: fn(&Path, bool) -> Vec<Row>,

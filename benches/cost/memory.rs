@@ -113,7 +113,7 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     let rates = (0..scans).map(|_| {
         let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
         thread::sleep(INTERVAL);
-        // The agent is scraped as often as it scans.
+        // The agent is scraped once for each scan.
         http_get(PLACE, "/metrics").expect("metrics");
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });

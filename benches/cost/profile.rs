@@ -1,4 +1,4 @@
-//! Scrapes the agent once per scan.
+//! The parts of a scan's processor time: the kernel, which walks its tables, and Portreeve's own work.
 
 use std::{fs, thread, time::Duration};
 
@@ -8,8 +8,8 @@ use crate::{
     world::Scanning,
 };
 
-/// The time for which the agent scans without a pause. It is long, because the kernel counts processor time only in
-/// hundredths of a second.
+/// The time for which the agent scans without a pause. The time is long, because the kernel counts processor time only
+/// in hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
 /// The greatest share of Portreeve's own work in a scan's processor time, in per cent.
 const MOST: f64 = 10.0;

@@ -52,7 +52,7 @@ pub enum Promise {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The name of the measurement. It must never change, because the baseline finds the row by this name.
+    /// The name of the measurement, which must stay the same: the baseline finds the row by this name.
     pub what: String,
     pub ours: Spread,
     pub unit: String,

@@ -29,7 +29,7 @@ const WITHOUT_PROMISE: [&str; 7] = [
     "traffic of an agent at rest",
 ];
 
-/// These rows are not in the documentation, although they promise something.
+/// These rows promise something, but are left out of the documentation.
 const FOR_MAINTAINERS: [&str; 2] = ["growth of", "own code in"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,7 +108,7 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
     let namespace = Namespace::enter();
-    // Masquerade needs an address that is not in 127.0.0.0/8.
+    // The test needs an address outside of 127.0.0.0/8, because the kernel masquerades with such an address.
     namespace.add_address("192.0.2.1/24");
     // The clients' ports are outside the pool, because a connection from a port of the pool would keep its port.
     namespace.set("ipv4/ip_local_port_range", "50000 60999");

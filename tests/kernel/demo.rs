@@ -1,5 +1,5 @@
-//! `portreeve demo` finds every incident, and no incident if a step is left out. The demo leaves no process and no
-//! file.
+//! `portreeve demo` finds every incident. If a step is left out, the demo must find no incident. At the end, the demo
+//! leaves no process and no file.
 
 use std::{
     fs,

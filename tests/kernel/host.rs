@@ -185,7 +185,7 @@ fn an_empty_directory_is_unread_and_no_failure() {
 fn a_mount_of_the_host_is_live() {
     let _namespace = Namespace::enter();
     let _incident = incident();
-    // Another path of this process's root directory.
+    // `/proc/self/root` is another path of this process's root directory.
     let host = Host::at("/proc/self/root");
     assert!(host.is_live());
     let seen = host.read(&wanted());

@@ -1,5 +1,4 @@
-//! A network namespace for the calling thread. The node does not see what a test does, and the test does not see the
-//! node.
+//! A network namespace for the calling thread. The namespace separates a test from the node.
 
 use std::{fs, fs::File, marker::PhantomData, process::Command};
 

@@ -130,8 +130,8 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotRequested));
 }
 
-/// A shell script. For each line of input, it ends its last process and starts a new process with pid 501 in its pid
-/// namespace.
+/// A shell script. For each line of input, the script ends its last process and starts a new process with pid 501 in
+/// its pid namespace.
 const SAME_PID_AGAIN: &str = r#"
     while read -r _; do
         if [ -n "$last" ]; then kill "$last"; wait "$last"; fi

@@ -80,8 +80,8 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
         assert_eq!(now.pointer(part), before.pointer(part), "{part}");
     }
 
-    // The agent is killed, so it does not write `AgentStopped`. The next agent finds the same problem, so the time of
-    // the last transition stays.
+    // The killed agent writes no `AgentStopped`. The next agent finds the same problem, so the time of the last
+    // transition stays.
     drop(agent);
     let agent = Agent::start(cluster, &WITH_CONDITION);
     let again = until("next scan", || {

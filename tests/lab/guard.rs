@@ -38,9 +38,9 @@ const RANGE: &str = "30000 30999";
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
 /// The number of connections that begin while a batch of Services exists. Without a guard, about 2 % of these
-/// connections have a port that is a NodePort of the batch.
+/// connections take a NodePort of the batch.
 const CONNECTIONS: usize = 1500;
-/// A NodePort that an outgoing connection has before its Service exists.
+/// An outgoing connection takes this NodePort before its Service exists.
 const EARLIER: u16 = 30590;
 /// The address to which the stream connects. No other program uses this address.
 const SERVER: &str = "127.0.0.9:19999";

@@ -68,8 +68,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     let server = gone.run(|| Held::on(&BINDS[1], Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses = Wired::ANOTHER;
     cni::add(&Sandbox { plugin, id: "gone", namespace: &gone, addresses }, &PORTS.map(host));
-    // The answer on the NodePort depends on the mode. Another rule reports this conflict:
-    // `host-port-conflict/node-port`.
+    // The answer on the NodePort depends on the mode. The rule `host-port-conflict/node-port` reports this conflict.
     let [first, second, node_port] = answers(&wired);
     assert_eq!([first, second], [Answer::OtherPod; 2]);
     assert_eq!(found(&cluster), BTreeMap::new(), "a pod that lives has them all");

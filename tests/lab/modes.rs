@@ -1,5 +1,5 @@
-//! The agent and the real kube-proxy in each mode: the findings and Events of the agent, and when it reports them. The
-//! agent must report nothing when a proxy restarts or changes its mode. No flag sets the mode.
+//! The agent and the real kube-proxy in each mode: the agent's findings and Events, and the time until the agent
+//! reports them. If a proxy restarts or changes its mode, the agent must report nothing. No flag sets the mode.
 
 use crate::parts::named::is_of;
 use std::{
@@ -58,8 +58,8 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a reported finding: a NodePort takes the connections of a listener on loopback. The
-/// finding is true only in this mode.
+/// A node in iptables mode with a reported finding: a NodePort takes the connections of a listener on loopback. In
+/// other modes, the finding would be wrong.
 pub struct Hanging {
     pub wired: Wired,
     pub cluster: ControlPlane,
@@ -107,7 +107,7 @@ pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
 fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
     let wired = Wired::enter();
     let cluster = cluster();
-    // If a process held all NodePorts, it could be a proxy. So one NodePort stays free.
+    // One NodePort stays free, because Portreeve may treat a process that holds all NodePorts as a proxy.
     let services =
         [("web", 30080), ("api", 30081), ("free", 30082)].map(|(name, port)| serve(&cluster, name, Some(port)));
     let proxy = Proxy::start(&cluster, mode, &json!({}));
@@ -262,7 +262,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let cluster = cluster();
     let web = serve(&cluster, "web", Some(30080));
     drop(Proxy::start(&cluster, "nftables", &json!({})));
-    // This old kube-proxy does not know nftables mode, so it does not remove the rules of nftables mode.
+    // This old kube-proxy leaves the rules of nftables mode, because it does not know this mode.
     let mut proxy = Proxy::start_holding(&cluster, 1024);
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);

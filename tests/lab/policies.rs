@@ -224,7 +224,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     // A pod that the controller of an older workload makes again, for example after a node failed.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        // Members of this group have all rights. Only the name of the user differs.
+        // Members of the group `system:masters` have all rights. The two requests differ only in the name of the user.
         let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");

@@ -25,7 +25,7 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
         let data = || Some(prometheus.query(&it.query)).filter(|series| !series.is_empty());
         let is_empty =
             EMPTY_WHEN_WELL.iter().chain(&EMPTY_WHEN_NEW).chain([&EMPTY_WHEN_SMALL]).any(|title| *title == it.title);
-        // This node has no guard, so these queries may return nothing.
+        // The node has no guard, so a query about the guard may return nothing.
         match is_empty || it.query.contains("portreeve_guard_") {
             true => drop(prometheus.query(&it.query)),
             false => drop(until(&format!("data for {}: {}", it.title, it.query), data)),

@@ -129,7 +129,7 @@ fn only_a_token_for_agents_whose_user_may_read_opens_findings_and_snapshots() {
         assert_eq!(status(&reader), 200, "again");
         assert_eq!(status(&of_a_stranger), 403, "a user who may not read");
         assert_eq!(status(&of_the_api_server), 401, "meant for the API server");
-        // Waits, because the agent starts only a few reviews in a few seconds.
+        // Waits, because the agent starts only a limited number of reviews in a few seconds.
         thread::sleep(Duration::from_secs(3));
         assert_eq!(status(&of_another_node), 401, "meant for the agent of another node");
         assert_eq!(status(&of_another_service), 401, "meant for somebody else");
@@ -234,7 +234,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);
     assert!(detail.contains("serviceaccounts/portreeve-reader/token") && detail.contains("forbidden"), "{detail}");
-    // The API server's proxy removes the user's token from a request, so the agent never gets it.
+    // The API server's proxy removes the user's token from the request to the agent.
     let proxied = "kubectl get --raw /api/v1/namespaces/portreeve/pods/portreeve-n1:29517/proxy/snapshot";
     let (code, stdout, stderr) = nobody.types(proxied);
     assert!(code != 0 && stdout.is_empty() && stderr.contains("a token is needed"), "{stdout}{stderr}");

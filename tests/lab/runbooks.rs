@@ -1,4 +1,4 @@
-//! The commands of each runbook. The test types them while the runbook's problem exists.
+//! The commands of each runbook. The test types the commands while the runbook's problem exists.
 
 use std::{fs, net::TcpStream, path::Path};
 
@@ -44,8 +44,8 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     person.types(INSTALL);
     roll_out(&person);
     drop(person);
-    // Breaks the agent's configuration early: the kubelet needs a minute or two to update the file. The agent keeps its
-    // last valid configuration.
+    // Breaks the agent's configuration early, because the kubelet needs a minute or two to update the file. The agent
+    // keeps its last valid configuration.
     let wrong = json!({"data": {"agent.yaml": "intervall: 30s\n"}});
     let map = "/api/v1/namespaces/portreeve/configmaps/portreeve";
     node.cluster.api().send("PATCH", map, "application/merge-patch+json", &wrong).expect("a patch");

@@ -182,7 +182,7 @@ impl Asking {
                 break status;
             }
             let status = fs::read_to_string(&status_file).unwrap_or_default();
-            // A process that has just ended has no memory.
+            // A process that has just ended has no line `VmHWM`.
             most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map_or(most, |it| it.trim().to_owned());
             thread::sleep(Duration::from_millis(20));
         };

@@ -61,7 +61,7 @@ impl Program {
         Self { version, ..program }
     }
 
-    /// The program's output, for any exit code: with findings or unread inputs, the exit code is not 0.
+    /// Returns the program's output for any exit code. With findings or unread inputs, the exit code is not 0.
     #[track_caller]
     fn prints(&self, arguments: &[&str]) -> String {
         let output = Command::new(&self.path).args(arguments).output().expect("the program runs");
@@ -70,7 +70,7 @@ impl Program {
         said
     }
 
-    /// The findings and unread inputs of a snapshot in a file, sorted and without sentences.
+    /// The findings and unread inputs of a snapshot in a file. The list is sorted, and has no sentences.
     #[track_caller]
     fn verdicts(&self, file: &str) -> Vec<String> {
         let said = self.prints(&["check", "--snapshot", file, "-o", "json"]);

@@ -1,4 +1,4 @@
-//! `portreeve agent`: what it finds, what it answers, and how it reacts to changes and signals.
+//! `portreeve agent`: its findings, its answers, and its reactions to changes and signals.
 
 use crate::named::is_of;
 use std::{
@@ -30,7 +30,8 @@ use crate::{
 const SOON: Duration = Duration::from_secs(60);
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
-/// The documents that only some users may read. Without an API server, the agent returns them only at its socket.
+/// The documents that only some users may read. Without an API server, the agent returns these documents only at its
+/// socket.
 const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
 
 thread_local! {
@@ -70,7 +71,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Waits until the agent has ended by itself.
+    /// Waits until the agent has ended, and sends no signal.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);

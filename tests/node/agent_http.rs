@@ -56,7 +56,7 @@ fn a_thousand_unfinished_requests_do_not_block_a_scrape_and_are_closed() {
     let over = clients.iter_mut().map(is_over).filter(|over| *over).count();
     assert!(over >= 900, "{over} of {} connections are closed", clients.len());
     assert!(over < clients.len(), "the last connections are still open");
-    // Clients that do not read their answer also do not block a scrape.
+    // Clients that do not read their answer must not block a scrape either.
     let silent: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
     assert!(value("process_open_fds") < FEW);
     drop((clients, silent));
@@ -169,7 +169,7 @@ fn places() -> Vec<String> {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     });
-    // `0A` is a listening socket, `07` a socket without a peer.
+    // The state `0A` is a listening socket, and the state `07` is a socket without a peer.
     let waiting =
         lines.filter(|line| line.split_whitespace().nth(3).is_some_and(|state| ["0A", "07"].contains(&state)));
     waiting.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()

@@ -142,7 +142,7 @@ fn a_k3s_server_that_is_also_the_proxy_and_all_other_daemons() {
     let ports = ["[::]:6443", "127.0.0.1:6444", "[::]:10250", "127.0.0.1:10256", "127.0.0.1:10257", "127.0.0.1:10258"];
     let _server = ports.map(|place| TcpListener::bind(place).expect("the port is free"));
     assert_eq!(alarms(&stage, &[]), NONE);
-    // The proxy's process also listens on 6443. A NodePort takes the connections of this listener too.
+    // The proxy's process also listens on 6443. A NodePort with this number takes the listener's connections too.
     let stage = stage.service("api", "TCP", 6443, "").endpoints("api", "TCP", Some("n1"));
     assert!(
         alarms(&stage, &[]).contains(&"listener-on-node-port/loses of api".to_owned()),
@@ -282,8 +282,8 @@ fn resolvers_on_loopback_and_link_local_addresses() {
     ip("address add 169.254.20.10/32 dev nodelocaldns");
     ip("link set nodelocaldns up");
     let _cache = Daemon::start("node-cache", &["udp/169.254.20.10:53", "tcp/169.254.20.10:53", "tcp/127.0.0.1:30053"]);
-    // A resolver listens on loopback with the number of the NodePort. In these modes, the proxy serves no NodePorts on
-    // loopback.
+    // A resolver listens on loopback, on the number of the NodePort. In nftables and ipvs mode, the proxy serves no
+    // NodePorts on loopback.
     let loopback = Daemon::start("dnsmasq", &["udp/127.0.0.1:30053"]);
     for mode in ["nftables", "ipvs"] {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");

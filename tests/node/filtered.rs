@@ -34,13 +34,13 @@ const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 #[derive(Clone, Copy)]
 enum Argument {
     Any,
-    /// The argument of this number has this value.
+    /// The argument with this number has this value.
     Is(u32, c_int),
-    /// The argument of this number has at least one of these bits.
+    /// The argument with this number has at least one of these bits.
     Has(u32, c_int),
 }
 
-/// A filter that makes a call fail with an error, for all calls or for calls with this first argument.
+/// A filter that makes a call fail with an error. With `argument`, only calls with this first argument fail.
 fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
     filter(call, argument.map_or(Argument::Any, |value| Argument::Is(0, value)), 0x0005_0000 | errno as u32)
 }
@@ -160,7 +160,7 @@ fn a_check_opens_no_port_and_no_file_for_writing() {
     for deadly in [&no_port, &no_file] {
         check(&stage, deadly, &[]).finding("listener-on-node-port/loses", "web");
     }
-    // The filters work: a program that makes one of these calls ends at once.
+    // Shows that the filters work: a program that makes one of these calls ends at once.
     let (mut listens, mut writes) = (stage.command("agent"), Command::new("touch"));
     listens.args(["--listen", PLACE]);
     writes.arg(stage.path("file"));

@@ -548,7 +548,7 @@ fn connections_that_have_the_port_already_are_named_and_counted_until_they_end()
     let line = wait_for_line(&stage, "outgoing connections have reserved ports, and keep them until they end");
     assert!(line.contains("ports=1") && line.contains("30080/tcp to 127.0.0.1:19999"), "{line}");
     wait_for_metric("portreeve_guard_connection_ports", 1.0);
-    // If a guard starts again, it adds no port, but it finds the connection.
+    // A guard that starts again adds no port, but finds the connection.
     running.signal(Signal::SIGTERM);
     assert!(running.0.wait().expect("it ends").success());
     let _running = Running::start(&stage);

@@ -153,7 +153,7 @@ fn a_recorded_tree_can_neither_block_a_scan_nor_show_a_file_from_outside() {
             let root = tree.path().to_str().expect("UTF-8");
             let (code, stdout, stderr) = run(&["check", "-o", "json", "--proxy-mode", "iptables", "--host-root", root]);
             assert_eq!(code, 2, "{name}: {stdout}{stderr}");
-            // Portreeve resolves links inside the tree. So a link to an outside path leads to no file.
+            // Portreeve resolves links inside the tree. So a link to a path outside of the tree leads to no file.
             assert!(outside || stdout.contains(&format!("\"source\": \"{wanted}\"")), "{name}: {stdout}");
             assert!(!stdout.contains("secret") && !stderr.contains("secret"), "{name}: {stdout}{stderr}");
         }

@@ -1,7 +1,7 @@
 //! The binary `portreeve` on real nodes, which the tests make in network namespaces.
 //!
-//! The tests need root (or a user namespace in which they are root) and `ip` of iproute2. Without these, the tests
-//! fail.
+//! The tests need root (or a user namespace in which they are root) and `ip` of iproute2. Without root or `ip`, the
+//! tests fail.
 
 #![allow(clippy::disallowed_methods, reason = "makes the nodes that the program scans")]
 

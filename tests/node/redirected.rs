@@ -1,5 +1,4 @@
-//! A rule redirects a hostPort to a pod that does not exist any more. The tests make the rules of the CNI plugin
-//! `portmap`.
+//! A rule still redirects a hostPort to a deleted pod. The tests make the rules of the CNI plugin `portmap`.
 
 use std::process::Command;
 

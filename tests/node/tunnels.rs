@@ -107,7 +107,7 @@ fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_lin
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
-/// A second network namespace. It ends when this value is dropped.
+/// A second network namespace. The namespace ends when this value is dropped.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {

@@ -9,7 +9,8 @@ use super::{
     shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, SECOND, Shape, balance, expose},
 };
 
-/// The name of the base configuration. Recordings of other configurations have only the differences from it.
+/// The name of the base configuration. Recordings of other configurations have only the differences from the recording
+/// of the base configuration.
 pub const APART: &str = "apart";
 
 /// The addresses to which listeners are bound: all addresses of a family, a second address of Cilium's device, and an

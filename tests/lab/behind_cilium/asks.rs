@@ -1,5 +1,5 @@
-//! The clients and their places: the vantage points of a node with Cilium, and a network namespace on the node that is
-//! not a pod's.
+//! The clients and their places: the vantage points of a node with Cilium, and a network namespace on the node that
+//! belongs to no pod.
 
 use std::{
     collections::BTreeMap,

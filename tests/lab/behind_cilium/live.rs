@@ -36,7 +36,7 @@ use crate::{
 
 const RULE: &str = "connection-on-port/answers-taken";
 
-/// A node that Cilium serves. It has a pod, and each Service has an endpoint on another node.
+/// A node that Cilium serves. The node has a pod, and each Service has an endpoint on another node.
 pub struct Behind {
     cilium: Cilium,
     pub pod: Namespace,
@@ -242,7 +242,7 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     ];
     let _far = node.far();
     node.serve(&services);
-    // No process can bind the port any more, but the kernel still chooses it.
+    // Processes can no longer bind the port, but the kernel can still choose the port for a connection.
     assert!(is_refused("192.0.2.1", 30404));
     sysctl("net.ipv4.ip_local_port_range", "30404 30404");
     let new = begin_anywhere();

@@ -1,4 +1,5 @@
-//! The settings with which Cilium answers differently, one after the other: the shard `cilium` of `make nightly`.
+//! Tests one setting after the other: the settings with which Cilium answers differently. These tests are the shard
+//! `cilium` of `make nightly`.
 
 use super::{BESIDE, Further, Told, ask_some};
 

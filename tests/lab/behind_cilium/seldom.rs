@@ -1,4 +1,5 @@
-//! All recorded settings, one after the other: the settings of [`super::often`], and other settings that operators use.
+//! Tests all recorded settings, one after the other: the settings of [`super::often`], and other settings that
+//! operators use.
 
 use super::{BESIDE, CHOSEN, DETECTED, Told, ask_all, ask_common, often};
 

@@ -172,7 +172,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
     let note = on_pod["note"].as_str().expect("a note");
     assert!(note.contains("and process squatter of pod shop/edge called bind for 0.0.0.0:30080/tcp"), "{note}");
-    // Equal binds cause no second Event.
+    // Equal binds add only one Event.
     for _ in 0..5 {
         assert_eq!(squat(&container), 0);
     }

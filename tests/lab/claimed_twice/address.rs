@@ -36,7 +36,7 @@ fn one_of_two_is_reached(mode: &str) {
     let claim = |name: &str| ("external-ip".to_owned(), format!("Service default/{name} port p8100"));
     assert_eq!(claimants(&cluster, 8100), BTreeSet::from(BOTH.map(claim)));
 
-    // The remedy of both findings is the same: remove the external IP that a user wrote.
+    // Both findings have the same remedy: remove the external IP that a user wrote.
     follow(&cluster, &told);
     proxy.settle(&cluster);
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));

@@ -28,7 +28,8 @@ fn workload(name: &str, (kind, port, fields): &Made) -> Value {
     })
 }
 
-/// Waits until the scheduler has placed or refused all pods of a workload. Returns whether it has refused a pod.
+/// Waits until the scheduler has placed or refused all pods of a workload. Returns whether the scheduler has refused a
+/// pod.
 #[track_caller]
 fn pending(cluster: &ControlPlane, workload: &Value, pods: usize) -> bool {
     let path = format!("/api/v1/pods?labelSelector=app%3D{}", workload["metadata"]["name"].as_str().expect("a name"));

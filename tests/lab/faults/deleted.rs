@@ -71,7 +71,7 @@ fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     node.cluster.api().create(&service);
     let _theirs = squat(30081);
     until_found(&agent, &[30080, 30081]);
-    // This cluster has no controller that deletes the objects of a namespace, so the test deletes the Service.
+    // This cluster has no namespace controller, so the test deletes the Service itself.
     node.cluster.api().delete(&namespace);
     until("refusal", || node.cluster.api().try_create(&service).err());
     node.cluster.api().delete(&service);

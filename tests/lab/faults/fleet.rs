@@ -17,8 +17,8 @@ use crate::parts::{
 
 /// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
-/// How often an agent may list the Services after a restart of the server or of the agent. The server may refuse the
-/// first list, or may not know the agent's resource version.
+/// The greatest number of times that an agent may list the Services after a restart of the server or of the agent. The
+/// server may refuse the first list, or may not know the agent's resource version.
 const LISTS: usize = 4;
 /// The number of nodes that report one incident in an hour: one in each slot.
 const SLOTS: usize = 5;

@@ -18,7 +18,7 @@ use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, obje
 
 const RULE: &str = "listener-on-node-port/loses";
 const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
-/// The arguments that set the proxy mode, because no proxy runs here.
+/// The arguments set the proxy mode, because no proxy runs in these tests.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";

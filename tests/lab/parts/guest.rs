@@ -22,7 +22,7 @@ const START: &str = include_str!("../guest/start");
 
 /// The busybox commands that the guest's `init` calls.
 const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
-/// The modules that `init` needs before it has mounted the machine's file tree. Other modules are loaded from this
+/// The modules that `init` needs before it has mounted the machine's file tree. `init` loads other modules from this
 /// tree.
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];

@@ -16,12 +16,12 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresse
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,
         "failSwapOn": false,
-        // At this address, no DNS server answers: the test's pods resolve no names.
+        // No DNS server answers at this address, because the test's pods resolve no names.
         "clusterDNS": ["10.96.0.10"],
         // For `kubectl exec`, the API server calls the kubelet without credentials.
         "authentication": {"anonymous": {"enabled": true}},
         "authorization": {"mode": "AlwaysAllow"},
-        // A full disk of the machine must not make the kubelet evict pods.
+        // With these limits, a full disk of the machine does not make the kubelet evict pods.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     });

@@ -106,7 +106,7 @@ impl Machine {
         let proc = self.file("/proc");
         let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        // A process that has ended has no command line.
+        // Leaves out a process that has ended, because it has no command line.
         let line = |pid: u32| Some((pid, fs::read(proc.join(format!("{pid}/cmdline"))).ok()?));
         let words = |line: Vec<u8>| {
             line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -127,7 +127,7 @@ impl Machine {
     }
 }
 
-/// A control group in each hierarchy of the host on which the tests run. When a test drops the value, the groups and
+/// A control group in each hierarchy of the host on which the tests run. When a test drops the value, these groups and
 /// all groups below them are removed.
 struct ControlGroup(String);
 

@@ -19,8 +19,8 @@ use super::{patience::patience, programs};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A program in the network namespace of the thread that started it. Its own control group identifies its sockets. The
-/// program is killed when the value is dropped or the thread ends.
+/// A program in the network namespace of the thread that started it. The program's own control group identifies its
+/// sockets. The program is killed when the value is dropped or the thread ends.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -42,8 +42,8 @@ impl Process {
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
         let cgroup = own_cgroup(program);
-        // The shell joins the control group before the program starts: a socket belongs to the group in which it was
-        // opened.
+        // The shell joins the control group before the program starts, because a socket belongs to the group in which
+        // it was opened.
         let child = Command::new("sh")
             .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
             .arg(&cgroup)

@@ -96,7 +96,7 @@ impl Relay {
         self.weather.passed.load(Ordering::Relaxed)
     }
 
-    /// Drops all data of the open connections without an error, like a firewall that has forgotten the connections. New
+    /// Drops all data of the open connections without an error, like a firewall that has lost its connection table. New
     /// connections work.
     pub fn forget(&self) {
         let mut of_later_ones = self.weather.is_forgotten.lock().expect("a flag");

@@ -61,7 +61,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     let said = match answer {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
-        // A process that accepts the connection and sends nothing counts as no answer.
+        // If a process accepts the connection and sends nothing, the result is `TimedOut`.
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
         Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
             return Answer::Unreachable;
@@ -71,7 +71,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
-/// A test uses this to wait until a pod answers.
+/// With this function, a test waits until a pod answers.
 pub fn is_pod(address: SocketAddr) -> bool {
     said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }

@@ -29,7 +29,7 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     outside.chain(on_the_link).chain(loopback).collect()
 }
 
-/// All questions about a port, also to 127.0.0.53, which only the node itself reaches.
+/// All questions about a port, including questions to 127.0.0.53, which only the node itself reaches.
 pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Held, binds::BINDS, judged::is_link_local};
 use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
-/// The second port of the backend pod. It answers for a claim that competes with a NodePort.
+/// The second port of the backend pod. The claim that competes with a NodePort leads to this port.
 pub const OTHER: u16 = 9090;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

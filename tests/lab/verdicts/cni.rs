@@ -28,7 +28,7 @@ impl Plugin {
         }
     }
 
-    /// Debian's version does not know this key.
+    /// Debian's version of portmap does not know this key.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }

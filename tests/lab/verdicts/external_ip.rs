@@ -118,7 +118,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Whether kube-proxy has contradicting rules for the address, without a defined order.
+    /// Whether kube-proxy has contradicting rules for the address, and their order is undefined.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

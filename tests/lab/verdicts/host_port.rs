@@ -98,8 +98,8 @@ struct Shown {
     service: Answers,
     /// The answers while only the hostPorts exist.
     host_port: Answers,
-    /// The answers with both claims: first when the hostPorts were new, then after a restart of the proxy, then when
-    /// the hostPorts were made again.
+    /// The answers with both claims: first with new hostPorts, then after a restart of the proxy, then after the
+    /// hostPorts were made again.
     both: [Answers; 3],
 }
 

@@ -194,8 +194,8 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Scans until all expected connections are named: ipvs forgets an answer within seconds, and then takes the next
-/// answer.
+/// Scans until the findings name all expected connections. ipvs forgets an answer within seconds, so one scan may see
+/// only some of them.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
     let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();

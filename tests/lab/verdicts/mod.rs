@@ -243,7 +243,7 @@ impl Lab {
     }
 }
 
-/// kube-proxy 1.23.6 only marks the packets that must be dropped, and these rules drop marked packets.
+/// kube-proxy 1.23.6 marks the packets that must be dropped, and these rules drop the marked packets.
 #[track_caller]
 fn drop_what_is_marked() {
     for program in ["iptables", "ip6tables"] {

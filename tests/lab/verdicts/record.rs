@@ -69,7 +69,7 @@ pub fn compare(name: &str, recording: &Recording) {
         let before = committed.iter().find(|it| (it.port, it.protocol) == (row.port, row.protocol));
         let before = before.unwrap_or_else(|| panic!("{name}: no port {}; `UPDATE=1` records it", row.port));
         (now, wanted) = (now + given(row), wanted + given(before));
-        // A missing answer counts as lost by a busy machine, not as new.
+        // A missing answer does not count as new, because a busy machine loses answers.
         let pairs = row.answers.chars().zip(before.answers.chars());
         let mut new = pairs.filter(|(now, before)| *now != *before && ![*now, *before].contains(&'.'));
         assert!(

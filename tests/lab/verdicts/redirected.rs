@@ -67,8 +67,8 @@ pub fn agrees(mode: &str) {
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
-        // No finding reports these lost connections. The second address is on the node only for the Service, so a
-        // listener on all addresses does not need the address.
+        // No finding reports the lost connections of the second address. The address is on the node only for the
+        // Service, so a listener on all addresses does not need it.
         let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));

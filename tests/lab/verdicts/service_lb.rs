@@ -63,7 +63,8 @@ pub fn agrees(mode: &str) {
     let see = || snapshot(&cluster.kubeconfig("admin"));
     let mut all = Proxy::start(&cluster, mode, &json!({}));
 
-    // With the policy Cluster, ServiceLB's pod connects to the cluster IP. The NodePort's owner makes no difference.
+    // With the policy Cluster, ServiceLB's pod connects to the cluster IP, so the owner of the NodePort does not
+    // matter.
     let cluster_ip = web["spec"]["clusterIP"].as_str().expect("a cluster IP").to_owned();
     let squatter = || Held::on(&BINDS[1], Protocol::Tcp, NODE_PORT, Answer::Process);
     let leads_to = |address: String, port: u16| {

@@ -48,7 +48,7 @@ fn known_findings_are_held_without_a_descriptor() {
     assert!(during["unknown"].as_u64() > Some(0), "{during}");
     drop(squatter);
     limit_descriptors(&agent, USUAL);
-    // A scan that ran at the change of the limit may have read nothing.
+    // A scan that ran while the limit changed may have read nothing.
     let metrics = after_scans(2);
     assert!(!metrics.contains(SQUATTED) && is_alive(), "the finding ends: {metrics}");
 }

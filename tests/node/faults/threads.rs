@@ -21,7 +21,7 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    /// Stops the thread with this name while it works, not while it waits for work.
+    /// Stops the thread with this name while the thread works. A thread that waits for work is not stopped.
     #[track_caller]
     pub(super) fn at_work(name: &str, program: Pid) -> Self {
         let caught = until(|| {
@@ -48,7 +48,7 @@ impl Stopped {
         Self { thread, has_ended: Cell::new(false) }
     }
 
-    /// Waits until the stopped thread has ended with its program. Only then can the parent process see the end of the
+    /// Waits until the stopped thread has ended with its program. After this, the parent process can see the end of the
     /// program.
     #[track_caller]
     pub(super) fn until_it_ends(&self) {
@@ -65,7 +65,7 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         if !self.has_ended.get() && ptrace::detach(self.thread, None).is_err() {
-            // The thread was killed with its program. A wait must remove its entry.
+            // The thread was killed with its program, and `waitpid` removes its entry.
             waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
         }
         // Lets the thread run for a moment, because a test may stop the same thread again.
