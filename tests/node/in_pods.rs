@@ -65,7 +65,7 @@ impl Drop for Sidecar {
         self.process.kill().expect("a child that can be killed");
         self.process.wait().expect("a child that can be waited for");
         for group in &self.groups {
-            // A killed process leaves its control group a moment later.
+            // A killed process leaves its control group a moment later, so the removal is repeated.
             let removed = (0..500).any(|_| {
                 fs::remove_dir(group).is_ok() || {
                     thread::sleep(Duration::from_millis(20));
