@@ -1,4 +1,4 @@
-//! The program in the kernel, its maps and its records. hook.c declares the same layouts of keys and records.
+//! Loads the BPF program, and uses its maps. The layouts of keys and records in this file and in hook.c must be equal.
 
 #![allow(
     clippy::disallowed_methods,
@@ -52,7 +52,8 @@ const VARIANTS: [Variant; 3] = [
     (Refusal::NotPermitted, ["bind4", "bind6"]),
 ];
 
-/// The generation, the port, the protocol, whether the key matches a bind of the wildcard address, and the address.
+/// The generation, the port, the protocol, a flag, and the address. The flag is 1 in a key for binds of the wildcard
+/// address.
 type ClaimKey = [u8; 24];
 /// The id of the process or group, the kind of the id, and the claim.
 type ExemptKey = [u8; 16];
@@ -100,7 +101,7 @@ impl Hook {
         let mut refusal = Err(NotAttached::NotPermitted);
         for (with, names) in variants {
             refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
-            // If the kernel may accept this variant later, a worse variant is not tried.
+            // If the kernel may accept this variant later, the hook does not fall back to a worse variant.
             if refusal.as_ref().err().is_none_or(NotAttached::can_pass) {
                 break;
             }
@@ -125,8 +126,8 @@ impl Hook {
         Ok(hook)
     }
 
-    /// Shows the BPF program the network namespace of this thread: it calls `bind` with an address that no other
-    /// process can guess. The address is reserved, so the `bind` fails after the program has seen it.
+    /// Calls `bind` with an address that other processes cannot guess. From this call, the BPF program learns the
+    /// network namespace of this thread. The address is reserved, so the `bind` fails after the program has seen it.
     fn show_namespace(&mut self) -> Result<(), MapFailed> {
         let random = RandomState::new().hash_one(());
         let [a, b, c, d, e, f, ..] = random.to_be_bytes();
@@ -142,8 +143,8 @@ impl Hook {
         self.refusal
     }
 
-    /// Replaces all claims at once. Each `bind` meets either all old claims or all new claims. If two claims have the
-    /// same address, the first claim is used.
+    /// Replaces all claims at once. The BPF program compares each `bind` with one complete set of claims: the old set
+    /// or the new set. If two claims have the same address, the first claim is used.
     pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
@@ -158,7 +159,7 @@ impl Hook {
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
             wanted.entry(claim_key(claim, false, claim.at.ip())).or_insert(id);
-            // A `bind` of the wildcard address meets this key.
+            // The BPF program looks up this key when a process binds the wildcard address.
             wanted.entry(claim_key(claim, true, wildcard)).or_insert(id);
         }
         if wanted == self.known {
@@ -173,7 +174,7 @@ impl Hook {
         };
         for (key, id) in &wanted {
             if let Err(error) = self.claims.insert(with(next, key), id, 0) {
-                // All old claims stay in force.
+                // Removes the new claims that were written. All old claims stay in force.
                 for key in wanted.keys() {
                     self.claims.remove(&with(next, key)).ok();
                 }
@@ -196,7 +197,7 @@ impl Hook {
         gone.into_iter().try_for_each(|key| self.exempt.remove(key)).map_err(failed("exemptions"))
     }
 
-    /// States that the claims are true now. After `time` without another call, the hook refuses nothing, even if this
+    /// Declares the claims fresh for `time`. After `time` without another call, the hook refuses nothing, even if this
     /// process hangs. Before the first call, the hook refuses nothing.
     pub fn fresh_for(&mut self, time: Duration) -> Result<(), MapFailed> {
         let clock = |error: Errno| MapFailed { map: "state", error: error.to_string() };
@@ -239,7 +240,8 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
     move |error| MapFailed { map, error: error.to_string() }
 }
 
-/// A kernel with BPF can only lack the ring buffer, which needs Linux 5.8.
+/// Explains why the maps or the program could not be loaded. If the kernel has BPF, only the ring buffer can be
+/// missing, which needs Linux 5.8.
 pub(crate) fn not_loaded(error: &EbpfError) -> NotAttached {
     let errno = if let EbpfError::MapError(map) = error { errno_of_map(map) } else { None };
     let is_bpf_there = matches!(error, EbpfError::MapError(_)) && errno != Some(Errno::ENOSYS as i32);
@@ -256,8 +258,8 @@ pub(crate) fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::
     }
 }
 
-/// The process has the rights to attach programs: otherwise the kernel would have refused to load them
-/// (kernel/bpf/cgroup.c).
+/// Here, `EPERM` does not mean that the process lacks rights. Without the rights, the kernel would have refused to load
+/// the programs (kernel/bpf/cgroup.c).
 pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     let why = match errno.map(Errno::from_raw) {
         Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
@@ -299,8 +301,8 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
-            // The kernel keeps a new link together with existing links, and accepts no flags for a link. `Single` means
-            // no flags.
+            // The kernel keeps the existing links of the group when it adds a link. It accepts no flags for a link:
+            // `Single` means no flags.
             let done = match is_loaded {
                 false => program.load(),
                 true => program.attach(group, CgroupAttachMode::Single).map(drop),
@@ -346,7 +348,7 @@ fn exempt_key(exempt: &Exempt) -> ExemptKey {
     key
 }
 
-/// `None` if no claim has this protocol.
+/// Parses a record of the hook. `None` if the record is too short, or if its protocol or answer is unknown.
 fn bind(record: &[u8]) -> Option<Bind> {
     let u32_at = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let port = u16::from_ne_bytes(record.get(20..22)?.try_into().ok()?);

@@ -38,14 +38,14 @@ pub use self::not_built::Hook;
 pub enum Mode {
     /// The hook reports the bind, and the bind succeeds.
     Report,
-    /// The hook reports the bind. The bind fails while the claims are fresh: [`Hook::fresh_for`].
+    /// The hook reports the bind. The bind fails while the claims are fresh (see [`Hook::fresh_for`]).
     Refuse,
 }
 
 /// The error that a refused `bind` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `EADDRINUSE`, an error that programs explain to their users. It needs Linux 5.18.
+    /// `EADDRINUSE`. Programs explain this error to their users. The hook needs Linux 5.18 to cause it.
     AddressInUse,
     /// `EPERM`, the only error that a hook can cause before Linux 5.18.
     NotPermitted,
@@ -82,7 +82,7 @@ pub struct Claim {
 pub struct Exempt {
     /// The process or the control group.
     pub who: Who,
-    /// The claim from which the process or group is exempt. `None` stands for every claim.
+    /// The claim from which the process or group is exempt. `None` means that it is exempt from all claims.
     pub claim: Option<ClaimId>,
 }
 
@@ -103,8 +103,8 @@ pub struct Bind {
     pub pid: u32,
     /// The user id, in the initial user namespace.
     pub uid: u32,
-    /// The name of the thread, at most 15 bytes. Its process chose the name, so clean the name before you print it. The
-    /// name is empty if the kernel hides it: Linux 6.18 shows it only with the capability PERFMON.
+    /// The name of the thread, at most 15 bytes. A process chooses the names of its threads, so clean the name before
+    /// you print it. Linux 6.18 hides the name from a hook without the capability PERFMON. Then the name is empty.
     pub name: String,
     /// The id of the process's control group of version 2.
     pub cgroup: u64,
@@ -126,10 +126,10 @@ pub enum Answer {
     Allowed,
     /// The `bind` failed.
     Refused,
-    /// The `bind` passed, because the claims were too old.
+    /// The `bind` passed, because the claims were no longer fresh.
     TooOld,
-    /// The `bind` passed, because only IPv4 claims the port, and the socket was bound to `::`. Without `IPV6_V6ONLY`,
-    /// the socket takes the claimed port. The hook cannot read this option.
+    /// The `bind` passed, because only IPv4 claims the port, and the socket was bound to `::`. Such a socket takes the
+    /// IPv4 port only if `IPV6_V6ONLY` is off. The hook cannot read this option.
     FamilyUnknown,
 }
 
@@ -156,17 +156,17 @@ pub enum NotAttached {
          before Linux 5.11 enough locked memory (RLIMIT_MEMLOCK)"
     )]
     NotPermitted,
-    /// The kernel lacks a function that the hook needs.
+    /// The kernel lacks a kernel function that the hook needs.
     #[error(
         "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}"
     )]
     Unsupported {
-        /// The function that the kernel lacks.
+        /// The kernel function that the kernel lacks.
         lacks: &'static str,
         /// The error.
         error: String,
     },
-    /// The kernel has the function, but cannot use it now.
+    /// The kernel has everything that the hook needs, but cannot attach the hook now.
     #[error("the kernel cannot attach the bind hook now: {why}: {error}")]
     NotNow {
         /// The obstacle.

@@ -1,10 +1,11 @@
-//! A build without the feature `program`. It has the same functions, and the hook can never be attached.
+//! The hook in a build without the feature `program`. The functions have the same signatures, but [`Hook::attach`]
+//! always fails.
 
 use std::{convert::Infallible, path::Path, time::Duration};
 
 use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
 
-/// A hook. In a build without the feature, no code can make this value.
+/// A value of this type cannot exist, because `Infallible` has no values.
 #[derive(Debug)]
 pub struct Hook(Infallible);
 

@@ -33,7 +33,7 @@ use super::{
 
 const PORT: u16 = 30080;
 const LONG: Duration = Duration::from_secs(3600);
-/// The environment variable with the control group to which a copy of this program attaches the hook.
+/// This environment variable names the control group. A copy of this program attaches the hook to this group.
 const GROUP: &str = "PORTREEVE_HOOK_GROUP";
 
 /// A control group with this process in it. When the test ends, the group is removed.
@@ -179,8 +179,8 @@ fn a_refused_bind_fails_with_the_error_that_the_kernel_lets_a_hook_choose() {
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
 }
 
-// Before Linux 5.18, the kernel does not accept programs that choose the error. This test attaches only the other
-// programs.
+// Before Linux 5.18, the kernel does not accept programs that choose the error. This test attaches only the programs of
+// older kernels.
 #[test]
 fn where_no_error_can_be_chosen_a_refused_bind_is_not_permitted() {
     let group = Group::new();
@@ -295,7 +295,7 @@ fn a_bind_meets_a_claim_if_both_would_have_the_same_address() {
     }
 }
 
-// The kernel shows `IPV6_V6ONLY` to no hook.
+// No hook can read the socket option `IPV6_V6ONLY`.
 #[test]
 fn a_socket_of_ipv6_only_is_not_told_from_one_of_both_families_and_passes() {
     let group = Group::new();
@@ -455,7 +455,7 @@ fn a_hook_ends_with_its_process_however_that_ends() {
     let group = Group::new();
     let mut guard = group.copy(&[], "tests::a_guard_that_refuses_until_it_is_killed");
     let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
-    // With one processor, the test harness prints the name of the test before this word.
+    // The test harness may print the name of the test before the word `refuses` on the same line.
     assert!(lines.any(|line| line.expect("a line").ends_with("refuses")));
     bind_claimed().expect_err("refused");
     guard.kill().expect("killed");
@@ -515,7 +515,7 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     let mut programs = Ebpf::load(OBJECT).expect("a kernel with the hook");
     let program: &mut CgroupSockAddr = programs.program_mut("bind4").expect("it").try_into().expect("its kind");
     program.load().expect("loaded");
-    // The kernel's limit `BPF_CGROUP_MAX_PROGS`.
+    // The kernel allows 64 programs in a control group (`BPF_CGROUP_MAX_PROGS`).
     for _ in 0..64 {
         program.attach(fs::File::open(&group.path).expect("a group"), CgroupAttachMode::Single).expect("attached");
     }
@@ -528,7 +528,7 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     group.attach(Mode::Refuse);
 }
 
-// The errors are from the kernel's source. The test did not run on kernels with these errors.
+// These errors are copied from the kernel's source. The test did not run on the old kernels that return them.
 #[test]
 fn what_a_kernel_lacks_is_named_by_its_error() {
     let map = |errno: Errno| {

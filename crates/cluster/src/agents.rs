@@ -27,23 +27,24 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const NO_NODE: &str = "has no node yet";
-/// The largest number of Services whose endpoints are read. Their names are in the request.
+/// The largest number of Services whose endpoints are read in one request. The request contains the names of the
+/// Services.
 const NAMES: usize = 50;
 /// The longest time for a login. A credential plug-in may wait for the user.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// A request to agents. It needs at most `at_once` times `usual` bytes of memory. If an answer is longer, it is
-/// requested again later, within the same memory.
+/// A request to agents. All answers together need at most `at_once` times `usual` bytes of memory. This limit also
+/// holds when long answers are requested a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRequest {
     /// The path, for example `/findings`.
     pub path: &'static str,
     /// The number of requests at the same time.
     pub at_once: usize,
-    /// The longest answer of these requests, in bytes. An agent whose answer is longer gets a second request after all
-    /// other requests, only a few at a time.
+    /// The longest answer to a first request, in bytes. If an agent's answer is longer, the agent gets a second
+    /// request. The second requests follow after all first requests, only a few at a time.
     pub usual: usize,
-    /// The longest answer of a second request, in bytes.
+    /// The longest answer to a second request, in bytes.
     pub longest: usize,
 }
 
@@ -56,7 +57,7 @@ impl AgentRequest {
     /// The first requests, and the second requests for longer answers.
     fn rounds(self) -> [Round; 2] {
         let Self { path, at_once, usual, longest } = self;
-        // A connection is an open file, and the process has other open files too.
+        // Each connection needs an open file. Half of the limit stays free for other open files.
         let files =
             getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
         let at_once = at_once.min(files / 2).max(1);
@@ -82,8 +83,8 @@ struct Silent {
 pub struct Agent {
     /// The name of the pod.
     pub pod: String,
-    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. A pod that is
-    /// not scheduled yet has the node of its node affinity. Empty if the node is not known.
+    /// The node of the agent's pod, as the scheduler wrote it. What the agent reports about its node is not used. For a
+    /// pod that is not scheduled yet, this is the node of its node affinity. Empty if the node is not known.
     pub node: String,
     port: Result<u16, Gap>,
 }
@@ -106,7 +107,7 @@ pub struct AgentPlace {
 }
 
 impl Agents {
-    /// Connects, as another user if `impersonation` names one.
+    /// Connects to the API server. If `impersonation` names a user, the requests are made as this user.
     ///
     /// # Errors
     /// If the credentials cannot be used.
@@ -119,7 +120,8 @@ impl Agents {
         Ok(Self { server, token, namespace })
     }
 
-    /// Every agent in the API server's list of pods, by node. `selector` is one more label selector for the pods.
+    /// Every agent in the API server's list of pods, sorted by node. `selector` is a second label selector for the
+    /// pods.
     ///
     /// # Errors
     /// If the API server does not list the pods.
@@ -128,16 +130,17 @@ impl Agents {
         let selector = format!("&labelSelector={}", encoded(&selector));
         let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
         let (mut agents, _) = listed.map_err(|error| error.gap(Source::Pods))?;
-        // `None` sorts before all other values. So the agents of a node begin with an agent that can be queried.
+        // `None` sorts before all errors. So an agent that can be queried comes first on its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
-        // One pod may replace another pod of its node. A node keeps several agents only if they can be queried.
+        // While a pod is replaced, a node may have two agents. Of an agent that cannot be queried, only the first on a
+        // node is kept.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
     }
 
-    /// Sends a request to agents, many at the same time. `take` gets each answer when it arrives: the index of the
-    /// agent, and the answer or the reason why it is missing. If the caller drops the future, the requests end.
+    /// Sends a request to many agents at the same time. For each answer, `take` is called with the index of the agent.
+    /// If there is no answer, `take` gets the reason. If the caller drops the future, the requests end.
     pub async fn fetch(
         &self,
         agents: &[Agent],
@@ -180,7 +183,7 @@ impl Agents {
         }
     }
 
-    /// The EndpointSlices of all Services with these names. The user may lack the right to list them.
+    /// The EndpointSlices of all Services with these names. The user may lack the right to list EndpointSlices.
     ///
     /// # Errors
     /// If the API server does not list them, or one of them cannot be used, or a name is wrong, or there are too many
@@ -202,7 +205,7 @@ impl Agents {
         facts.rejected().first().cloned().map_or(Ok(facts.endpoint_slices), Err)
     }
 
-    /// The claims to ports of nodes in the whole cluster, as far as the user may list them. No agent is queried.
+    /// The claims to ports of nodes in the whole cluster, as far as the user may list the objects. No agent is queried.
     pub async fn declared(&self) -> Declared {
         declared::read(&self.server).await
     }
@@ -210,12 +213,12 @@ impl Agents {
     async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
         let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
-        // If there is no token, the agent is queried anyway, because its answer has the reason for the refusal.
+        // Without a token, the agent is queried anyway, because its answer contains the reason for the refusal.
         let token = self.token.of(&agent.node).await;
         self.server.bytes(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
-                // The agent's answer reports the missing token. This `Gap` adds the reason why no token was sent.
+                // The agent's answer says only that the token is missing. This `Gap` adds why there is no token.
                 (Err(gap), Error::Status { code: 401, .. }) => {
                     let detail = format!("no token for agents: {}; without a token: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
@@ -230,7 +233,8 @@ impl Agents {
     }
 }
 
-/// Every listed pod is an agent, even if the pod waits for a node, was refused, or cannot be used.
+/// Every listed pod counts as an agent: also a pod without a node, a pod that the kubelet refused, and a pod that
+/// cannot be decoded.
 fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
     let mut facts = FactsBuilder::default();
     let decoded = decode::<objects::Pod>(object);

@@ -28,7 +28,7 @@ use portreeve_facts::{Why, text};
 
 /// The largest number of objects in a list. An agent has no memory for more objects.
 pub(crate) const OBJECTS: usize = 200_000;
-/// The longest object, in bytes. etcd accepts requests of at most 1.5 MiB (server/embed/config.go,
+/// The longest accepted object, in bytes. etcd accepts requests of at most 1.5 MiB (server/embed/config.go,
 /// `DefaultMaxRequestBytes`), and JSON needs at most six bytes for one byte of text.
 pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
@@ -37,8 +37,8 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 
-/// Adds an object to a value when the object is parsed. The text is the source of the object. So no list of Kubernetes
-/// objects is kept.
+/// Adds one object to a value as soon as the object is parsed. The text names the source of the object. Because of this
+/// function, Portreeve keeps no list of Kubernetes objects.
 pub type AddObject<T> = fn(&mut T, &str, &RawValue);
 
 /// The reason why the rest of a list is not read.
@@ -64,7 +64,7 @@ pub struct Answer {
     request: String,
     content: String,
     response: Response<Body>,
-    /// `None` if the reader of the body has its own time limit.
+    /// `None` if the caller limits the time in which the body is read.
     limits: Option<Limits>,
 }
 
@@ -109,7 +109,7 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// The body as text, cut at `TEXT`.
+    /// The body as text, cut after `TEXT` bytes.
     pub async fn text(&mut self) -> Result<String, Error> {
         let mut bytes = Vec::new();
         while let Some(frame) = self.frame().await? {
@@ -122,8 +122,8 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Adds the items of the body, which is a List, to `into` while they arrive. A blocking thread parses them. `into`
-    /// also has the number of objects that were read before.
+    /// Adds the items of the body, which is a List, to `into` while the items arrive. A blocking thread parses the
+    /// items. The number in `into` counts the objects of earlier pages.
     pub(crate) async fn objects<T: Send + 'static>(
         &mut self,
         place: String,
@@ -137,7 +137,7 @@ impl Answer {
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
-                    // The parser has stopped. Its result has the reason.
+                    // The parser has stopped. The value that it returns contains the reason.
                     break;
                 }
             }
@@ -160,7 +160,7 @@ impl Answer {
         EventLines::new(StreamReader::new(body))
     }
 
-    /// The error of an answer that does not match the request.
+    /// The error for an answer that is not what was requested.
     pub fn wrong(&self, what: &str) -> Error {
         wrong(self.request.clone(), self.content.clone(), what)
     }
@@ -169,12 +169,13 @@ impl Answer {
         Error::TooLong { request: self.request.clone(), content: self.content.clone(), most }
     }
 
-    /// An answer other than 200 as an error, with the message of its Status.
+    /// Converts an answer with a status other than 200 to an error. The error contains the message of the answer's
+    /// Status object.
     pub async fn into_refusal(mut self) -> Error {
         let status = self.response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
-        // A refusal without a message is still a refusal.
+        // If the body cannot be read, the error still has the status code.
         let body = self.text().await.unwrap_or_default();
         let message = message_of(&body);
         let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
@@ -182,7 +183,7 @@ impl Answer {
     }
 }
 
-/// Proxies before an API server have other formats, so other forms are allowed.
+/// A proxy before the API server may send a JSON object that is not a Status. So only `message` is needed.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())
@@ -193,8 +194,8 @@ pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
-/// The time to wait before a second request to a busy server. `None` if the server names no time, or a long time
-/// compared with the time limit of a request.
+/// The time to wait before a second request to a busy server. `None` if the server names no time. Also `None` if this
+/// time is at least a quarter of `within`, the time limit of a request.
 pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)
@@ -206,8 +207,8 @@ pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Parses one JSON document to its end. The document must be a List of the kind, or a Table. `count` objects were read
-/// before.
+/// Parses one JSON document to its end. The document must be a List of the kind, or a Table. `count` is the number of
+/// objects on earlier pages.
 pub fn parse<T>(
     place: &str,
     body: impl Read,

@@ -52,7 +52,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
         match server.only::<CiliumNodeConfigs>(path).await {
-            // A list of another kind would look like a list without settings.
+            // If a list of another kind were parsed, it would look like a list without settings.
             Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
                 return Err(server.not_a_list(path, &format!("the answer is a {}", short(&list.kind))));
             }
@@ -84,7 +84,7 @@ struct CiliumNodeConfigs {
     items: Vec<CiliumNodeConfig>,
 }
 
-/// Nodes with all their labels, because a selector may use any label.
+/// Nodes with all labels, because a selector may use any label.
 #[derive(Deserialize)]
 struct LabelledNodes {
     items: Vec<LabelledNode>,
@@ -107,7 +107,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// `None` if it changes nothing: it has no selector or no settings.
+    /// `None` if the CiliumNodeConfig has no selector or no settings, because it then changes nothing.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;

@@ -1,5 +1,5 @@
-//! Cilium's behaviour on a node, according to the settings in its ConfigMap. If a key is absent, or has an unknown
-//! word, it has its default.
+//! Cilium's behaviour on a node, according to the settings in its ConfigMap. If a key is absent or has an unknown
+//! value, the default of the key is used.
 
 use ipnet::IpNet;
 
@@ -8,10 +8,10 @@ use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
 const MOST_ADDRESSES: usize = 256;
 
-/// Whether Cilium replaces kube-proxy. `None` if the settings do not show this: up to 1.18, a user could enable single
-/// parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces it: up to 1.18, a
+/// user could enable single parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    // The value in a ConfigMap from a file may end with a newline. Cilium ignores it.
+    // The value in a ConfigMap from a file may end with a newline. Cilium ignores the newline.
     let word = value("kube-proxy-replacement")?.trim();
     let parts = ["enable-node-port", "enable-host-port", "enable-external-ips"];
     match (truth(Some(word)), word) {
@@ -23,8 +23,8 @@ pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -
     }
 }
 
-/// Cilium's settings as the replacement of kube-proxy, and the first malformed entry of `nodeport-addresses`. With such
-/// an entry, Cilium does not start.
+/// Cilium's settings as the replacement of kube-proxy, and the first malformed entry of `nodeport-addresses`. If there
+/// is a malformed entry, Cilium does not start.
 pub(super) fn proxy_config<'a>(
     place: String,
     value: impl Fn(&str) -> Option<&'a str> + Copy,
@@ -51,7 +51,7 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
-/// Whether connections of pods are masqueraded, in at least one family, by iptables or by eBPF.
+/// Whether Cilium masquerades connections of pods in at least one family. Both iptables and eBPF count.
 fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_off = |key: &str| truth(value(key)) == Some(false);
     let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];
@@ -86,8 +86,8 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        // Since 1.20, the chart writes the key `enable-datapath-plugins`, so the key shows the version. From this
-        // version on, wildcard entries are on by default.
+        // Cilium 1.20 turns wildcard entries on by default. Its chart also writes the key `enable-datapath-plugins`, so
+        // this key shows the version.
         wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),

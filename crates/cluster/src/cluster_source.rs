@@ -1,4 +1,4 @@
-//! The source of the cluster's facts: the first of several sources that is configured.
+//! The source of the cluster's facts. Of all configured sources, the first in a fixed order is used.
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,7 +14,7 @@ pub enum ClusterSource {
     Files(Vec<Input>),
     /// An API server.
     Api(Access),
-    /// Rules that need only the node still judge.
+    /// No source for the cluster. Portreeve still runs the rules that need only the node.
     None,
 }
 
@@ -27,7 +27,7 @@ pub struct SourceOptions {
     pub kubeconfig: Option<PathBuf>,
     /// `--context`.
     pub context: Option<String>,
-    /// `--apiserver`, as [`ApiServer`] reads it.
+    /// `--apiserver`, parsed as an [`ApiServer`].
     pub api_server: Option<ApiServer>,
     /// `--request-timeout`.
     pub request_timeout: Option<Duration>,
@@ -40,20 +40,20 @@ pub struct Environment {
     pub kubeconfig: Option<OsString>,
     /// `$HOME`.
     pub home: Option<PathBuf>,
-    /// Whether `$KUBERNETES_SERVICE_HOST` is set. Then this process runs in a pod.
+    /// Whether `$KUBERNETES_SERVICE_HOST` is set, as in every pod.
     pub in_cluster: bool,
 }
 
 impl ClusterSource {
-    /// The first source in this order that is configured: `--services`, `--kubeconfig` or `--context`, the pod's
-    /// service account, `$KUBECONFIG`, `~/.kube/config`, none.
+    /// Returns the first source in this order that is configured: `--services`, `--kubeconfig` or `--context`, the
+    /// pod's service account, `$KUBECONFIG`, `~/.kube/config`, none.
     pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
         let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }
         let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
-        // If the user named a context or a server, a missing file is an error.
+        // If the user named a context or a server, a missing kubeconfig is an error.
         let named = context.is_some() || api_server.is_some();
         let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
         let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
@@ -67,7 +67,7 @@ impl ClusterSource {
         let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
         let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
         if listed.is_empty() {
-            // If this process may not read the home directory, the directory counts as absent.
+            // If this process may not read the home directory, the kubeconfig counts as absent.
             listed.extend(own.filter(|path| named || path.try_exists().unwrap_or(false)));
         }
         if listed.is_empty() && !named { Self::None } else { from_files(listed, context) }

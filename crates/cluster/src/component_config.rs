@@ -33,8 +33,8 @@ pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Opti
     })
 }
 
-/// The NodePort range in `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping up to v1beta3, a list since
-/// v1beta4.
+/// The NodePort range in `apiServer.extraArgs` of a kubeadm ClusterConfiguration. `extraArgs` is a mapping up to
+/// v1beta3, and a list since v1beta4.
 pub fn range_argument(yaml: &str, notes: &mut Notes) -> Option<String> {
     let written: ClusterDocument = embedded(yaml, "data[ClusterConfiguration]", notes)?;
     let NumberOrText(range) = match written.api_server?.extra_args? {

@@ -1,6 +1,6 @@
 //! Makes a client from a kubeconfig or a service account. The client library itself renews the tokens and the
-//! certificate authorities of service accounts. This file adds limits that the library does not have. If the library
-//! and kubectl differ, this file follows kubectl.
+//! certificate authorities of service accounts. This file adds the limits on time and size that the library lacks. If
+//! the library and kubectl differ, this file follows kubectl.
 
 use std::{env, fmt, fs, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -25,7 +25,7 @@ use portreeve_facts::text;
 /// The name of the API server inside a cluster. Each of its certificates has this name.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// The greatest age of a token from the file of a kubeconfig.
+/// The greatest age of a token that was read from the token file of a kubeconfig.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// The settings of a connection to an API server.
@@ -33,12 +33,12 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 pub struct Access {
     /// The credentials and the server.
     pub credentials: Credentials,
-    /// Another address of the server. The certificate authority and the name with which the server's certificate is
-    /// verified do not change. The name is the name of the kubeconfig's server, or in a pod the name of the Service
-    /// `kubernetes`.
+    /// Another address of the server. The server's certificate is verified as before, with the same certificate
+    /// authority and the same name. This name is the host of the kubeconfig's server, or in a pod
+    /// `kubernetes.default.svc`.
     pub api_server: Option<ApiServer>,
     /// The time limit of each phase of a request. The first phase is to connect and to get the head of the answer. Each
-    /// wait for more of the answer is another phase.
+    /// wait for the next bytes of the answer is another phase.
     pub request_timeout: Duration,
 }
 
@@ -70,9 +70,9 @@ pub struct Impersonation {
 /// The credentials and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// A context of the merged files: the named context, or else the current context.
+    /// A context in the merged files. If no context is named, the current context is used.
     Kubeconfig {
-        /// If several files set a value, the first counts, as in `$KUBECONFIG`.
+        /// If several files set a value, the value of the first file counts, as in `$KUBECONFIG`.
         paths: Vec<PathBuf>,
         /// `--context`.
         context: Option<String>,
@@ -150,21 +150,21 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.tls_server_name = config.tls_server_name.or(meant);
         config.cluster_url = other.clone();
     }
-    // In a pod, the connection to the API server uses no proxy.
+    // In a pod, the client connects to the API server directly, even if the environment names a proxy.
     if matches!(access.credentials, Credentials::Kubeconfig { .. }) {
         config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    // The limit of a request must end first. If a server accepts the connection and does not answer, the error is then
-    // *timed out*, not *unreachable*.
+    // This limit must be longer than the limit of a request. A server may accept the connection and not answer. Then
+    // the request's limit ends first, and the error is *timed out*, not *unreachable*.
     config.connect_timeout = Some(within.saturating_mul(2));
-    // The reader of the answer decides whether there is a second request.
+    // The code that reads the answer decides whether to send a second request.
     config.default_retry = false;
     let client = ClientBuilder::try_from(config).map_err(|error| causes(&error))?;
     Ok((client.with_valid_until(of_plugin.or(of_file)).build(), address))
 }
 
-/// The content of the credential files, and how long it is valid.
+/// The settings in the credential files, and the time until which they are valid.
 fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String> {
     match credentials {
         Credentials::InCluster => Config::incluster().map(|config| (config, None)).map_err(|error| causes(&error)),
@@ -185,8 +185,8 @@ fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, String> {
     Ok(merged)
 }
 
-/// The settings of the named context in the merged files, or else of the current context. The proxy is the proxy in the
-/// files.
+/// The settings of the context `context` in the merged files. Without `context`, the current context is used. Only a
+/// `proxy-url` in the files sets a proxy here.
 ///
 /// # Errors
 /// If the context does not exist, if a file in the context cannot be read, or if the server is no URL.
@@ -195,12 +195,12 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
-    // For a server without a scheme, kubectl would use plain HTTP.
+    // For a server without a scheme, kubectl would use plain HTTP. Here, such a server is an error.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library would also use the proxy of the environment. It would compare NO_PROXY with the proxy's host instead
-    // of the server's host.
+    // Replaces the proxy that the library chose. The library also uses the proxy of the environment, but compares
+    // NO_PROXY with the proxy's host instead of the server's host.
     config.proxy_url =
         named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is not a URL".to_owned())?;
     Ok(config)
@@ -216,7 +216,7 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// It is from the kubeconfig, or else from the environment, as in kubectl.
+/// The proxy of the kubeconfig. If the kubeconfig names none, the proxy of the environment is used, as in kubectl.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
@@ -243,14 +243,14 @@ fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<Strin
 }
 
 /// The reason why a kubeconfig cannot be used. The parser's message quotes lines, and a line may contain a token or a
-/// key. So the reason has only the position.
+/// key. So the reason contains only the line and the column.
 pub fn of_kubeconfig(error: KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return causes(&error) };
     let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
     format!("it is not a kubeconfig{}", place.unwrap_or_default())
 }
 
-/// A URL without its user and password, which no login uses and no message may show.
+/// The URL without its user and password. No login uses them, and they must not appear in messages.
 fn without_user(url: Uri) -> Uri {
     let place = url.authority().and_then(|it| it.as_str().rsplit_once('@')).map(|(_, place)| place.to_owned());
     let Some(place) = place else { return url };
@@ -259,11 +259,11 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// Chooses the tokens of a kubeconfig's user, in the order of kubectl, and removes the white space that editors add.
-/// Returns how long the result is valid. A plug-in remains in `user` only if it must be run.
+/// Chooses the token of a kubeconfig's user, in the order of kubectl, and removes the white space that editors add.
+/// Returns the time until which the token is valid. A plug-in remains in `user` only if the plug-in must be run.
 ///
 /// # Errors
-/// If a token cannot be sent in a header; the client library would panic.
+/// If a token cannot be sent in a header. With such a token, the client library would panic.
 pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     if let Some(provider) = user.auth_provider.take() {
         let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
@@ -283,7 +283,7 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
             (Err(_), Some(token)) if !token.expose_secret().is_empty() => trimmed(token.expose_secret())?,
             (of_file, _) => of_file?,
         });
-        // The file is read again later, even if it does not exist now.
+        // The token file is read again later, even if the file does not exist now.
         ends = Some(Timestamp::now() + FRESH);
     } else if let Some(token) = &user.token {
         user.token = Some(trimmed(token.expose_secret())?);
@@ -380,7 +380,7 @@ mod tests {
         {
             assert_eq!(proxy(direct, ""), Ok(None), "{direct}");
         }
-        // If a user named the proxy, NO_PROXY has no effect.
+        // If the kubeconfig names the proxy, NO_PROXY has no effect.
         let named = ", proxy-url: \"socks5://near.corp.example:1080\"";
         assert_eq!(proxy("https://10.1.2.3:6443", named), Ok(Some("near.corp.example".to_owned())));
         let server = Uri::from_static("https://192.0.2.10");

@@ -21,9 +21,9 @@ const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
 /// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;
 
-/// Replaces the plug-in of a user, if there is one, with the output of the plug-in. Returns the time of the next run,
-/// if the output has an end time. If the plug-in takes longer than `within`, or if the caller no longer waits, it is
-/// killed.
+/// Runs the credential plug-in of a user, if there is one, and stores its output in `user`. Returns the time of the
+/// next run, if the output has an end time. The plug-in is killed if it takes longer than `within`, or if the caller no
+/// longer waits.
 ///
 /// # Errors
 /// If the output is not usable. The error names the plug-in, and contains no token.
@@ -66,7 +66,8 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
-    // A plug-in may have a dialogue with the user at the terminal. It writes its text to stderr, as in kubectl.
+    // A plug-in may have a dialogue with the user at the terminal. The plug-in writes its questions to stderr, as in
+    // kubectl.
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }

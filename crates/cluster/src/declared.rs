@@ -18,7 +18,7 @@ const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// The claims to ports of nodes.
 #[derive(Debug)]
 pub struct Declared {
-    /// Services that a proxy serves.
+    /// Services with ports that kube-proxy or its replacement serves.
     pub services: Reading<Vec<Arc<Service>>>,
     /// Pods that want ports of their nodes.
     pub pods: Reading<Vec<Arc<Pod>>>,
@@ -26,7 +26,7 @@ pub struct Declared {
     pub rejected: Vec<Gap>,
 }
 
-/// Each list has its own limit.
+/// Reads the Services and Pods. Each of these lists has its own limit.
 pub(super) async fn read(server: &Server) -> Declared {
     let mut rejected = Vec::new();
     let services = server
@@ -51,7 +51,7 @@ pub(super) async fn read(server: &Server) -> Declared {
     }
 }
 
-/// Keeps only pods that want ports of their nodes. Any cluster has few such pods.
+/// Adds only a pod that wants ports of its node. A cluster has few such pods.
 fn add_of_nodes(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
     let mut one = FactsBuilder::default();
     one.add::<objects::Pod>(place, object);

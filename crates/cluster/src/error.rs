@@ -4,11 +4,11 @@ use std::{io, time::Duration};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// The `what` of most requests that time out.
+/// The value of `what` in most errors of the kind `TimedOut`.
 pub const NO_ANSWER: &str = "no answer";
 const WANTED: &str = "the output of kubectl get -o yaml or -o json";
 const DETAIL: usize = 512;
-/// The time to wait after an answer that was too large.
+/// The time to wait before the next request, if an answer was too large.
 const TOO_MUCH: Duration = Duration::from_secs(120);
 
 /// A source that could not be read, or could be read only in part. The text of each variant explains its fields.
@@ -21,7 +21,7 @@ pub enum Error {
     /// A file without objects.
     #[error("{place}: is empty, wanted {WANTED}")]
     Empty { place: String },
-    /// A file in UTF-16, as the shell of Windows writes redirected output.
+    /// A file in UTF-16. The shell of Windows writes redirected output in UTF-16.
     #[error("{place}: is UTF-16, wanted UTF-8")]
     Utf16 { place: String },
     /// A document that is malformed from this position on.
@@ -38,10 +38,10 @@ pub enum Error {
     /// A List without items, or without a kind.
     #[error("{place}: has a List without items or without a kind, like a file that was cut; wanted {WANTED}")]
     Hollow { place: String },
-    /// A file whose rest is not read, because it exceeds a limit, or because a read failed.
+    /// A file that was read only up to `line`, because it exceeds a limit, or because a read failed.
     #[error("{place}: line {line}: {what}")]
     Beyond { place: String, line: u64, why: Why, what: String },
-    /// A kubeconfig, or the files of a service account, that cannot be used.
+    /// A kubeconfig that cannot be used, or files of a service account that cannot be used.
     #[error("{place}: {what}")]
     Credentials { place: String, what: String },
     /// An answer other than 200.
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// The failure as a word of a closed list, for counters: the status code, or else another word.
+    /// The failure as a word for counters. The word is the status code, or a word from a closed list.
     pub fn code(&self) -> String {
         match self {
             Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
@@ -103,8 +103,8 @@ impl Error {
         }
     }
 
-    /// The time for which the server wants no requests. An answer that is too large now will be too large in a minute,
-    /// and a second request would cost the server another list.
+    /// The time to wait before the next request. If an answer was too large, the next answer would soon be too large
+    /// again. So a soon second request would only cost the server another list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -130,6 +130,6 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // The prefix is the client library's name of the operation, which does not help users.
+    // Removes a prefix: the library's own name for the operation does not help users.
     text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
 }

@@ -34,15 +34,15 @@ pub struct FactsBuilder {
     pub(crate) workloads: Vec<Arc<Workload>>,
     /// The settings in the objects.
     pub settings: Settings,
-    /// Whether a Service was found. Then it is known that other Services are absent.
+    /// Whether the input had a Service. If so, Services that are not in the input do not exist.
     pub services_known: bool,
     /// The first kind in the input that no rule uses.
     pub unused: Option<String>,
-    /// Host names in lower case, and Node names.
+    /// Pairs of a host name in lower case and the name of its Node.
     pub(crate) hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
-    /// Services of which a part was rejected, by namespace and name.
+    /// The namespaces and names of Services of which a part was rejected.
     unread_services: Vec<(String, String)>,
     rejected_beyond: usize,
 }
@@ -53,7 +53,7 @@ impl FactsBuilder {
         &self.rejected
     }
 
-    /// If the API server would refuse the object, it is rejected.
+    /// Adds the object. If the API server would refuse the object, the object is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         self.add_decoded(place, decode::<K>(document), document)
     }
@@ -63,7 +63,7 @@ impl FactsBuilder {
         self.add::<K>(place, object);
     }
 
-    /// If the object was not decoded, its identity is in the `document`.
+    /// Adds a decoded object. If the decoding failed, the identity of the object is read from `document`.
     pub(crate) fn add_decoded<'de, K: Object>(
         &mut self,
         place: &str,
@@ -106,7 +106,8 @@ impl FactsBuilder {
         self.unread_services.push(service_called(title));
     }
 
-    /// If the object has no kind, its kind is the kind of its List. Kinds that no rule uses are skipped.
+    /// Adds an object of any kind. If the object has no kind, the kind of its List counts. Kinds that no rule uses are
+    /// skipped.
     pub(crate) fn add_document(&mut self, place: &str, inherited: Option<&str>, document: &Document) {
         let kind = match document.field("kind").map(|kind| &kind.value) {
             None | Some(Value::Null) => inherited.unwrap_or_default(),
@@ -127,12 +128,12 @@ impl FactsBuilder {
                 self.unused.get_or_insert_with(|| kind.to_owned());
                 return self.add_workload(place, workload, document);
             }
-            // An error in another ConfigMap has no effect on any rule.
+            // Only ConfigMaps that rules use are read, so an error in another ConfigMap has no effect.
             ("", "ConfigMap") if Settings::reads(&title()) => {
                 return drop(self.add::<objects::ConfigMap>(place, document));
             }
-            // A file does not show the labels of a node, so the builder cannot decide whether the object applies to
-            // this node.
+            // A file does not show the labels of a node, so the builder cannot decide whether the CiliumNodeConfig
+            // applies to this node.
             ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
                 let detail = format!("{place}: {kind} {} may change Cilium's settings on this node", title());
                 let gap = Gap::new(Source::ConfigMaps, Why::NotSupported, detail);
@@ -171,7 +172,7 @@ impl FactsBuilder {
         self.reject_object(Source::ConfigMaps, place, &object, None, notes);
     }
 
-    /// Whether the builder has only objects: no settings, and no rejected items.
+    /// Whether the builder contains only objects: no settings, no missing facts, and no rejected items.
     pub fn holds_objects_only(&self) -> bool {
         self.settings == Settings::default()
             && self.hostnames.is_empty()
@@ -191,12 +192,12 @@ impl FactsBuilder {
         }
     }
 
-    /// Sets the reason why a whole fact is missing. If there is a reason already, it stays.
+    /// Sets the reason why a whole fact is missing. If the fact already has a reason, the first reason stays.
     pub fn mark_missing(&mut self, gap: Gap) {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
-    /// Sets the reason why a whole fact is missing, with the text of another `Gap`.
+    /// Like [`Self::mark_missing`], but `source` names the missing fact.
     pub fn mark_missing_with(&mut self, source: Source, gap: Gap) {
         self.gaps.entry(source).or_insert(gap);
     }
@@ -226,7 +227,8 @@ impl FactsBuilder {
         self.rejected_beyond += other.rejected_beyond;
     }
 
-    /// This node's name: the configured name, or the name of the Node that has `hostname` as name or Hostname address.
+    /// This node's name. If no name is configured, it is the name of a Node: the Node whose name or Hostname address is
+    /// `hostname`.
     pub fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
         if let Some(name) = configured {
             return Some(name.to_owned());
@@ -236,7 +238,7 @@ impl FactsBuilder {
         own.map(|node| node.name.clone()).or_else(|| by_hostname().map(|(_, name)| name.clone()))
     }
 
-    /// The facts. If `node` is known, only its Pods are included.
+    /// The facts. If `node` is known, only Pods that may be on this node are included.
     pub fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.may_be_on(node));

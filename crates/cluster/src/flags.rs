@@ -13,12 +13,13 @@ impl Flags {
         Self { words: arguments.to_vec() }
     }
 
-    /// An argument may be a whole shell line.
+    /// Splits each argument into words, because an argument may be a whole shell line.
     pub(super) fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Self {
         Self { words: arguments.flat_map(str::split_whitespace).map(str::to_owned).collect() }
     }
 
-    /// The flags that are passed to another program: `--kube-proxy-arg=proxy-mode=ipvs`.
+    /// The flags that one program passes on to another, such as `proxy-mode=ipvs` in
+    /// `--kube-proxy-arg=proxy-mode=ipvs`.
     pub(super) fn passed_on(&self, name: &str) -> Self {
         Self { words: self.values(name).map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect() }
     }
@@ -36,7 +37,7 @@ impl Flags {
         self.values(name).next_back()
     }
 
-    /// `None` if the flag is absent, or has a value with which a program does not start.
+    /// The value of a boolean flag. `None` if the flag is absent, or if its value is not a boolean word.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         self.last(name).and_then(go_bool)
     }

@@ -1,4 +1,4 @@
-//! An input that a user named. It is opened without waiting for another program, and read within limits.
+//! An input that a user named. Opening a pipe does not wait for the program at its other end. Reading has limits.
 
 use std::{
     fmt,
@@ -16,13 +16,13 @@ use nix::{
 
 use portreeve_facts::text;
 
-/// The longest time in which a pipe sends nothing. The program that writes may have to log in first.
+/// The longest time in which a pipe sends nothing. The program that writes to the pipe may have to log in first.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The place of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Its content determines its format, and its name does not.
+    /// A file. Portreeve recognizes the format from the file's content, not from its name.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,
@@ -39,7 +39,7 @@ impl fmt::Display for Input {
         match self {
             Self::File(path) => {
                 let name = text::clean(&path.to_string_lossy(), text::NAME);
-                // GitHub treats a line of a log as a command if the line begins with `::`.
+                // On GitHub, a line of a log that begins with `::` is a command.
                 f.write_str(if name.starts_with("::") { "./" } else { "" })?;
                 f.write_str(&name)
             }
@@ -48,12 +48,12 @@ impl fmt::Display for Input {
     }
 }
 
-/// The kinds of inputs that are accepted.
+/// The kinds of inputs that a command accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// Files, pipes and standard input, for a command that reads once.
     Anything,
-    /// Files that can be read again and never block. For an agent.
+    /// For an agent: regular files, which can be read again and never block.
     RegularFiles,
 }
 

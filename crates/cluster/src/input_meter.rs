@@ -11,7 +11,8 @@ use portreeve_facts::Why;
 pub(crate) const WHOLE: usize = 1 << 30;
 const OBJECTS: u64 = 500_000;
 
-/// Objects are read one at a time, so each object has a limit. The whole input may be long.
+/// Counts the bytes and the objects of an input. Objects are read one at a time, so each object has its own limit. This
+/// limit is smaller than the limit of the whole input.
 #[derive(Debug)]
 pub(crate) struct InputMeter {
     longest: usize,
@@ -33,7 +34,7 @@ impl InputMeter {
         }
     }
 
-    /// Counts a complete object; false if there are too many objects.
+    /// Counts a complete object. Returns false if there are too many objects.
     pub(crate) fn count_object(&self) -> bool {
         self.since.set(0);
         self.objects.set(self.objects.get() + 1);

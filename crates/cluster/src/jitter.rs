@@ -11,8 +11,8 @@ pub fn jitter() -> f64 {
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// The time to wait before the next request to a server that wants no requests for `wanted`. A random factor makes it
-/// up to twice as long, because the server names the same time to all clients.
+/// The time to wait before the next request, if a server wants no requests for `wanted`. The server names the same time
+/// to all clients. So a random factor from 1 to 2 spreads the requests.
 pub(super) fn spread(wanted: Duration, jitter: f64) -> Duration {
     wanted.saturating_add(wanted.mul_f64(jitter.clamp(0.0, 1.0)))
 }

@@ -71,9 +71,9 @@ use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
-/// Reads everything from `source`. Of files, it reads only regular files, which can be read again. `node` is this
-/// node's name, from the configuration or the downward API. Without a name, `hostname` finds this node among the Nodes.
-/// The function never fails as a whole: each fact that was not read has its own reason.
+/// Reads everything from `source`. Files must be regular files, so that they can be read again. `node` is this node's
+/// name, from the configuration or the downward API. Without `node`, this node is the Node with the name or the
+/// Hostname address `hostname`. The function always returns facts. Each fact that was not read has its own reason.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -84,13 +84,13 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             // A panic in the reader is a bug. It must not make the cluster look empty.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        // This future has 80 KiB. Without the heap, each future that contains it would be as large.
+        // This future needs 80 KiB. On the heap, it does not enlarge the futures that contain it.
         ClusterSource::Api(access) => Box::pin(read_once::read(access, node, hostname)).await.0,
     }
 }
 
-/// Reads everything from `source` as [`read`] does, but once, and blocks meanwhile. So pipes can be read too. Do not
-/// call this function on an async runtime.
+/// Reads everything from `source` as [`read`] does, but only once. So the source can also be a pipe. The function
+/// blocks: do not call it on an async runtime.
 ///
 /// # Errors
 /// If the operating system has no resources left to wait for an API server.
@@ -98,8 +98,8 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
     Ok(read_with_namespace(source, node, hostname)?.0)
 }
 
-/// Like [`read_now`], with the namespace for objects that have none, as in kubectl: of the context, or of the pod.
-/// `None` if the source is no API server, or if the credentials could not be read.
+/// Like [`read_now`]. Also returns the namespace for objects without a namespace, as in kubectl. It is the namespace of
+/// the context, or of the pod. `None` if the source is not an API server, or if the credentials could not be read.
 ///
 /// # Errors
 /// Like [`read_now`].
@@ -114,7 +114,7 @@ pub fn read_with_namespace(
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let read = runtime.block_on(read_once::read(access, node, hostname));
-            // The end of the program does not wait for a file that hangs.
+            // At its end, the program does not wait for a read from a file that hangs.
             runtime.shutdown_background();
             read
         }
@@ -129,7 +129,7 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     if let Some(doubt) = facts.services_in_doubt() {
         facts.origin = format!("{} ({doubt})", facts.origin);
     }
-    // Services that the files lack count as unread, like a Service that was rejected.
+    // If the files lack Services, the missing Services are reported as items that could not be read.
     let lacking = facts.lacks_services();
     facts.rejected.extend(lacking);
     facts
@@ -139,7 +139,8 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }
 
-/// No facts were read, all for the same reason. The range is assumed only if no cluster was requested.
+/// Facts of which none was read, all for the same reason. If no cluster was requested, the default NodePort range is
+/// assumed. Otherwise the range is missing too.
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();

@@ -1,5 +1,5 @@
-//! Reads the answer to a LIST. Each item is read by itself and passed on. So no list is kept, and a wrong item does not
-//! affect the other items.
+//! Reads the answer to a LIST. Each item is read by itself and passed on. So the whole list is never in memory, and a
+//! wrong item does not affect the other items.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use serde_json::{
 /// The text of an empty column.
 const NOTHING: &str = "<none>";
 
-/// Reads a List of one kind, or a Table of Nodes. The rows of the Table become Nodes.
+/// Reads a List of one kind, or a Table of Nodes. Each row of the Table is converted to a Node.
 ///
-/// A Node has 10 KB or more, most of it images. A row has a few hundred bytes. If a Node has several addresses of one
-/// kind, its row has only the first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
+/// A Node has 10 KB or more, mostly names of images. A row has a few hundred bytes. If a Node has several addresses of
+/// one kind, its row has only the first of them (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 pub(super) struct ListReader<'a> {
-    /// Returns an error if no more items should be read.
+    /// Receives each item. Returns an error if no more items should be read.
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
                     map.next_value_seed(Items { each: &mut *self.sink })?;
                 }
                 "columnDefinitions" => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
-                // A server writes the kind and the columns before the rows.
+                // The server sends `kind` and `columnDefinitions` before `rows`, so their values are known here.
                 "rows" if summary.kind.as_deref() == Some("Table") => {
                     summary.list = true;
                     let each = |row: &RawValue| (self.sink)(&node_of_row(&columns, row)?);
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
     }
 }
 
-/// The items of a List. They may be null.
+/// The items of a List. The value may be null.
 struct Items<F> {
     each: F,
 }
@@ -155,13 +155,13 @@ mod tests {
         Ok((facts, summary))
     }
 
-    /// An answer of kube-apiserver 1.36, with fewer columns.
+    /// A Table as kube-apiserver 1.36 sends it, but with fewer columns.
     fn table(columns: &[&str], rows: &[&[&str]]) -> String {
         let columns: Vec<_> =
             columns.iter().map(|name| json!({"name": name, "type": "string", "priority": 1})).collect();
         let rows: Vec<_> = rows.iter().map(|cells| json!({"cells": cells, "object": null})).collect();
         let metadata = json!({"resourceVersion": "71"});
-        // A map of JSON would not keep this order.
+        // A `serde_json` map would sort the keys. A server sends them in this order.
         format!(
             r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{},"rows":{}}}"#,
             serde_json::Value::from(columns),

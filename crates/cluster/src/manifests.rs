@@ -1,8 +1,9 @@
 //! Reads files: output of `kubectl get -o yaml` or `-o json`, and manifests that a person wrote. A file may have
 //! several documents and Lists.
 //!
-//! Documents are streamed. Memory has the facts, one object and one megabyte, however long a file is. The first
-//! megabyte is read at once. If a JSON file ends in it, the parser gets the whole text, and is several times as fast.
+//! Documents are streamed. For a file of any length, memory contains only the facts, one object and one megabyte. The
+//! first megabyte is read at once. If a JSON file is shorter, the parser gets the whole text, and is several times as
+//! fast.
 
 use std::{
     io::{BufReader, Cursor, ErrorKind, Read},
@@ -29,13 +30,13 @@ use super::{
 use portreeve_facts::{Gap, Source, Why, text};
 
 const BUFFER: usize = 64 << 10;
-/// The number of bytes of a file that are read at once, before the parser begins.
+/// The number of bytes of a file that are read in one piece before the parser begins.
 pub const SHORT: usize = 1 << 20;
-/// After these errors, the rest of the input is not read.
+/// After more errors than this, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// If an object reader stops its parser, the report shows this error instead of the parser's error.
+/// A message with these words is from an object reader. The report shows such a message unchanged, without "not YAML".
 const EXPECTED: &str = "expected a Kubernetes object";
 const MESSAGE: usize = 200;
 
@@ -57,14 +58,15 @@ pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Adds the errors to the facts. Marks missing facts with the reason: an error, or no such object in the files.
+/// Adds the errors to the facts. For each missing fact, also adds the reason: an error, or the absence of such objects
+/// in the files.
 pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     name_what_is_missing(inputs, facts, errors.first());
 }
 
-/// Reads one input to its end, or to its first fatal error. `length` is its length in bytes, 0 if it is not known.
-/// `short` is the number of bytes that are read at once.
+/// Reads one input to its end, or to its first fatal error. `length` is the length of the input in bytes, or 0 if the
+/// length is not known. `short` is the number of bytes that are read in one piece.
 pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
     let meter = InputMeter::new(OBJECT);
     let mut beginning = Vec::with_capacity(usize::try_from(length).unwrap_or(short).min(short));
@@ -73,7 +75,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // If a read fails, the bytes before the failure are still used. The next read fails too.
+        // If a read fails, the bytes before the failure are still used. The next read reports the failure.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {
@@ -101,7 +103,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         },
         _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
-    // A file with an empty List is no error. A file without a List and without objects is an error.
+    // An empty List with a kind is valid. An input without objects and without such a List is an error.
     if found == 0 && read.errors.is_empty() {
         let place = place.to_owned();
         match (read.lists, read.empty.is_empty()) {
@@ -110,7 +112,8 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // kubectl writes empty Lists of all kinds in one form, so their kind does not matter.
+    // kubectl writes an empty List in the same form for every kind. So the kind of an empty List says nothing about the
+    // input.
     for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
@@ -160,7 +163,8 @@ fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sin
                 return documented;
             }
         }
-        // More data is an error with a line and a column, so the parser must count all lines.
+        // Text after the first document is an error with a line and a column. For this error, the parser must have
+        // counted all lines.
         if parser.end().is_ok() {
             return documented;
         }
@@ -174,13 +178,14 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json adds the position to every message. The report shows the position already.
+    // serde_json adds the position to each message. Here it is removed, because the report shows the position
+    // separately.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
     Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// If a document is broken, only the rest of this document is lost.
+/// Reads YAML documents. After an error in a document, reading continues with the next document.
 fn read_yaml(
     place: &str,
     reader: impl Read,
@@ -221,7 +226,7 @@ fn read_yaml(
                 documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
             }
         }
-        // An input may have any number of broken documents. A report needs only the first errors.
+        // An input may have any number of broken documents. The first errors are enough for a report.
         if documented.errors.len() > MOST_ERRORS {
             return documented;
         }
@@ -245,8 +250,8 @@ pub struct Fault {
     pub(crate) what: String,
 }
 
-/// The place and the error of a document on these lines, after the parser refused the document. `strange` is the place
-/// of the first byte that is not UTF-8.
+/// The place and the error of a document that the parser refused. The document is on `lines`. `strange` is the place of
+/// the first byte that is not UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
@@ -263,11 +268,11 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// Marks facts as unknown if no object in the files has them. This includes Services, because every cluster has the
-/// Service `default/kubernetes`.
+/// Marks a fact as missing if the files have no object for it. Missing Services are an error, because every cluster has
+/// the Service `default/kubernetes`.
 fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
-        // A file that was not read may contain any object, for example endpoints of a Service. So all facts are
+        // A file that was not read to its end may contain any object, for example an EndpointSlice. So all facts are
         // incomplete.
         let gap = || error.gap(Source::Services);
         facts.mark_missing_with(Source::EndpointSlices, gap());
@@ -282,7 +287,8 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         }
         return;
     }
-    // A list of the cluster's Pods is complete. If it has no waiting Pod, no Pod waits.
+    // If the input has any Pod, it counts as a list of all Pods in the cluster. Then Pods that wait are also in the
+    // list.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
@@ -292,7 +298,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // A refused object may exist in the cluster, even if the API server would refuse it now.
+        // The input has only a refused object of this kind. The refusal is the reason why the fact is missing.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused
@@ -304,7 +310,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
                 places.join(", "),
                 instead.unwrap_or_default()
             );
-            // A user who names a file expects Services in it.
+            // A user who names a file expects that the file has Services.
             Gap::new(source, Why::Malformed, detail)
         } else {
             Gap::new(source, Why::NotRequested, format!("the input has no {kind}"))

@@ -1,4 +1,4 @@
-//! Reads Nodes: this node's own Node in full, and all other Nodes in the smallest form.
+//! Reads Nodes: this node's own Node in full, and most other Nodes as short rows.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,17 @@ use super::{
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
-/// k3s servers also have this label.
+/// The label of Nodes of the control plane. k3s servers have the label too.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Reads every Node. If `own` is not configured, every Node is read in full.
 ///
-/// If `own` is configured, this Node is read in full, and most other Nodes are read as rows of a Table. Every agent
-/// reads all Nodes every ten minutes. A Node has 10 KB or more, a row has a few hundred bytes: 5,000 Nodes are 2 MB
-/// (`docs/performance.md`). Two kinds of other Nodes are read in full, one at a time. Nodes of the control plane may
-/// have arguments of k3s or RKE2. If this node's own Node has internal addresses of both families, all Nodes are read
-/// in full. The reason is that a row has only the first address.
+/// If `own` is configured, this Node is read in full, and other Nodes are read as rows of a Table. A Node has 10 KB or
+/// more, and a row has a few hundred bytes (`docs/performance.md`).
+///
+/// There are two exceptions. Nodes of the control plane are read in full, because they may have arguments of k3s or
+/// RKE2. If this node's own Node has internal addresses of both families, all Nodes are read in full, because a row has
+/// only one address.
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list::<Node>(&collection, "").await };

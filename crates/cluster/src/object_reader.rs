@@ -10,13 +10,14 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Receives each object with the kind of its List, or the reason why an item is no object.
+/// Receives each object and the kind of its List. If an item is not an object, receives the reason.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
-/// Passes every object that is no List to `sink` when the object is complete. So memory needs only one object, however
-/// long the document is.
+/// Passes each object to `sink` as soon as the object is complete. For a List, passes the items of the List. So only
+/// one object is in memory, even if the document is long.
 pub(super) struct ObjectReader<'a> {
-    /// True if the format marks the end of a document, as JSON does. Then a List that ends is complete.
+    /// True if the format marks the end of a document, as JSON does. In such a format, a List that ends is complete.
+    /// YAML marks no end.
     pub(super) closed: bool,
     pub(super) sink: &'a mut Sink<'a>,
 }
@@ -24,13 +25,13 @@ pub(super) struct ObjectReader<'a> {
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
     pub(super) list: bool,
-    /// Whether a List in the document may be a part of a longer List: `metadata` has a next page, or a number of
-    /// remaining items.
+    /// Whether a List in the document may be incomplete: its `metadata` has a next page, or a number of remaining
+    /// items.
     pub(super) part: bool,
-    /// Whether a List in the document has items and no `kind`. kubectl writes the kind after the items, so the end of
+    /// Whether a List in the document has items but no `kind`. kubectl writes the kind after the items. So the end of
     /// the file is missing.
     pub(super) cut: bool,
-    /// The kind of a List that is complete and empty. A List at the end of a cut file is not included.
+    /// The kind of an empty List, if the List is complete.
     pub(super) empty: Option<String>,
 }
 
@@ -102,7 +103,8 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         let kind = object.field("kind").and_then(Node::text);
         let cut = !closed && kind.is_none();
         let empty = kind.filter(|_| read.count == 0 && !read.null).map(str::to_owned);
-        // If the file ends inside a List, the last item may be cut, and a port number may have lost digits.
+        // If the file ends inside a List, the last item may be incomplete. For example, a port number may have lost
+        // digits.
         if !cut {
             read.take_last(closed, sink);
         }
@@ -110,7 +112,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// An item of a `ServiceList` has no kind of its own, but is a Service.
+/// The kind for items without a kind. For example, an item of a `ServiceList` is a Service.
 fn kind_of_items(list: &Node, inherited: Option<&str>) -> Option<String> {
     let own = list.field("kind").and_then(Node::text).and_then(|kind| kind.strip_suffix("List"));
     own.filter(|kind| !kind.is_empty()).or(inherited).map(str::to_owned)
@@ -129,7 +131,8 @@ fn goes_on(list: &Node) -> bool {
     !(is_mapping && is_last && is_all)
 }
 
-/// The last item waits, because only the rest of the List shows whether the item is complete.
+/// Reads the items of a List. The last item is kept back, because only the rest of the List shows whether this item is
+/// complete.
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
@@ -141,7 +144,7 @@ struct ItemsRead {
     last: Option<Node>,
     kind: Option<String>,
     count: usize,
-    /// A file that was cut after `items:` also has null here.
+    /// Whether the value of `items` is null. A file that was cut after `items:` also has this value.
     null: bool,
     part: bool,
     cut: bool,
@@ -172,7 +175,7 @@ impl ItemsRead {
                 }
             }
             Value::Mapping(_) => sink(kind, Ok(item)),
-            // An item that is no object is refused. The next items are still read.
+            // An item that is not an object is refused. The next items are still read.
             other => sink(kind, Err(format!("items[{index}] is {}, wanted a Kubernetes object", other.in_words()))),
         }
     }
@@ -201,7 +204,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         let Self { kind, closed, sink } = self;
         let mut read = ItemsRead { kind: kind.map(str::to_owned), ..ItemsRead::default() };
         loop {
-            // If another item follows, even a broken item, the earlier item is complete.
+            // A next item shows that the earlier item is complete. The next item may be broken.
             let next = list.next_element::<Node>();
             if !matches!(next, Ok(None)) {
                 read.take_last(closed, sink);

@@ -15,7 +15,7 @@ use super::{
 };
 
 const PAGE: usize = 500;
-/// The longest time for a whole list. Pages must keep arriving during this time.
+/// The longest time for a whole list. During this time, pages must keep arriving.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use portreeve_facts::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };
 
-/// The longest name of a rule that is kept, in bytes, and the greatest number of names of one object.
+/// For the annotation that accepts rules: the longest name of a rule, in bytes, and the greatest number of names.
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
 
@@ -52,7 +52,8 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// The place of the field. If the field is absent, the place of its nearest present parent in `path`.
+    /// The place of the field. If the field is absent, this is the place of the nearest parent in `path` that is
+    /// present.
     pub(super) fn place(self, path: &str) -> Place {
         self.lines.place(self.object.at_field(path))
     }
@@ -75,7 +76,7 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
         None | Some("ClusterIP") => Some(Refusal::NodePort),
         Some(_) => None,
     };
-    // The API server accepts the nodePort of an ExternalName, and does not use it (pkg/apis/core/validation).
+    // The API server accepts the nodePort of an ExternalName, but does not use it (pkg/apis/core/validation).
     let uses_node_ports = spec.kind.as_deref() != Some("ExternalName");
     let (mut ports, mut names) = (HashSet::new(), HashSet::new());
     for (index, port) in spec.ports.iter().flatten().enumerate() {
@@ -115,12 +116,12 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     let host_network = pods.host_network == Some(true);
     let mut probed = Vec::new();
     for (list, containers) in [("containers", &pods.containers), ("initContainers", &pods.init_containers)] {
-        // Containers run at the same time, so their ports are compared. Init containers that end do not run at the same
-        // time.
+        // Containers run at the same time, so two containers must not declare the same port. Init containers that end
+        // do not run at the same time.
         let mut together = HashMap::new();
         for (index, container) in containers.iter().flatten().enumerate() {
             if list == "initContainers" {
-                // Init containers that always restart run beside the containers, so they have ports too.
+                // An init container with `restartPolicy: Always` runs beside the containers, so its ports count too.
                 if container.restart_policy.as_deref() != Some("Always") {
                     continue;
                 }
@@ -129,7 +130,8 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
             for (port_index, port) in container.ports.iter().flatten().enumerate() {
                 let Some((field, what)) = of_port(port, host_network) else { continue };
                 let path = format!("{}.{list}[{index}].ports[{port_index}].{field}", kind.pod_spec());
-                // The API server compares the texts (pkg/apis/core/validation, `AccumulateUniqueHostPorts`).
+                // The API server compares the texts of `hostIP`, not the addresses (pkg/apis/core/validation,
+                // `AccumulateUniqueHostPorts`).
                 let host_ip = port.host_ip.as_deref().unwrap_or_default();
                 let is_compared = field == "hostPort" || kind == WorkloadKind::Pod;
                 let refusal = not_the_port(port, host_network && list == "containers").or_else(|| {
@@ -144,7 +146,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
             }
         }
     }
-    // A port that a container declares, or that another probe names, has its place already.
+    // A probed port is left out if a container declares the port, or if an earlier probe has the port.
     let mut known: HashSet<_> = fields.claims.iter().map(|claim| claim.what.port()).collect();
     fields.claims.extend(probed.into_iter().filter(|claim| known.insert(claim.what.port())));
     fields

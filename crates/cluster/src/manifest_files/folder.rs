@@ -26,7 +26,8 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// A path that a user named may be a pipe. A pipe in a folder is refused, because perhaps no program writes to it.
+    /// A path that a user named may be a pipe. A pipe inside a folder is refused: if no program writes to the pipe, a
+    /// read would block.
     pub(super) fn accepted(self) -> Accepted {
         match self {
             Self::Named => Accepted::Anything,
@@ -38,14 +39,14 @@ impl Origin {
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
     pub(super) failures: Vec<String>,
-    /// Their `templates` are not read, because they become manifests only when helm renders them.
+    /// Folders of Helm charts. Their `templates` are not read, because only helm can render them to manifests.
     pub(super) charts: Vec<PathBuf>,
-    /// For each patch of a kustomization: the folder of the kustomization. A patch has only some fields of its object,
-    /// so its file is not read.
+    /// The folder of a kustomization, once for each of its patches. A patch contains only a part of an object, so the
+    /// file of a patch is not read.
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
     patches: BTreeMap<PathBuf, PathBuf>,
-    /// The resources of all kustomizations.
+    /// The files that kustomizations list under `resources`.
     resources: BTreeSet<PathBuf>,
 }
 
@@ -82,7 +83,8 @@ impl Found {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
         };
-        // Only the templates of a chart must be rendered. The folder with `Chart.yaml` may have other manifests.
+        // In a chart, only the folder `templates` contains templates. The chart's folder may contain other manifests,
+        // which are read.
         if entries.iter().any(|entry| entry.file_name() == "Chart.yaml") {
             let (templates, others): (Vec<_>, Vec<_>) =
                 entries.into_iter().partition(|entry| entry.file_name() == "templates");
@@ -97,7 +99,8 @@ impl Found {
                 continue;
             }
             match self.collect_patches(folder, &path) {
-                // Other files are read again as manifests, with the same error.
+                // A kustomization with the name of a manifest is read again as a manifest. Then the same error is
+                // reported.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
                 Ok(()) | Err(_) => {}
             }
@@ -128,7 +131,8 @@ impl Found {
         }
     }
 
-    /// Some patches are no files, but texts in the kustomization. Flux permits patches outside of the folder.
+    /// Notes the files that a kustomization lists as patches. A patch can also be a text in the kustomization. With
+    /// Flux, the file of a patch may be outside of the folder.
     fn collect_patches(&mut self, folder: &Path, path: &Path) -> Result<(), String> {
         fn list<'a>(kustomization: &'a Node, key: &str) -> &'a [Node] {
             match kustomization.field(key).map(|it| &it.value) {
@@ -149,7 +153,7 @@ impl Found {
         Ok(())
     }
 
-    /// A patch that is also a resource is a whole object.
+    /// Removes patches from the files. A file that is also a resource is a whole object, so it stays.
     fn leave_out_patches(&mut self) {
         let Self { files, patched, patches, resources, .. } = self;
         patches.retain(|path, _| !resources.contains(path));
@@ -180,7 +184,8 @@ fn short(path: &Path) -> PathBuf {
     }
 }
 
-/// The path is relative to the working directory, or absolute for a file outside of it.
+/// The name of an input for reports. The path is relative to the working directory. If the file is outside of the
+/// working directory, the path is absolute.
 pub(super) fn name(input: &Input) -> FileName {
     let name = input.to_string();
     let Input::File(path) = input else { return FileName::new(name.clone(), name.into()) };

@@ -6,17 +6,19 @@ use std::ops::RangeInclusive;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// Several documents, each with its first and last line, counted from 1. Each document must begin on a line of its own.
-/// `None` for a single document, or for text that is not JSON: both are read as YAML.
+/// Several documents, each with its first and last line, counted from 1. Each document must begin on a new line.
+/// Returns `None` for a single document, and for text that is not JSON. The caller then reads the text as YAML.
 pub(super) fn json_documents(bytes: &[u8]) -> Option<impl Iterator<Item = (RangeInclusive<u64>, &[u8])>> {
     let is_mapping = bytes.trim_ascii_start().starts_with(b"{");
-    // A file may have millions of documents. So it is split twice, and the documents are not kept.
+    // A file may have millions of documents, so they are not kept. The text is cut once to count the documents, and
+    // once to return them.
     let several =
         is_mapping && cut(bytes).try_fold(0_usize, |count, it| it.map(|_| count + 1)).is_some_and(|it| it > 1);
     several.then(|| cut(bytes).flatten())
 }
 
-/// `None` for the first document that is malformed, or that begins on a line of another document.
+/// Cuts the text into its documents. Yields `None` for a malformed document, and for a document that does not begin on
+/// a new line.
 fn cut(bytes: &[u8]) -> impl Iterator<Item = Option<(RangeInclusive<u64>, &[u8])>> {
     let mut stream = Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     let (mut begin, mut line) = (0, 1);

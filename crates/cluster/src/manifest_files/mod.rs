@@ -45,30 +45,32 @@ const MOST_ERRORS: usize = 16;
 const MOST_KINDS: usize = 1_000;
 const WANTED: &str = "Kubernetes objects in YAML or JSON; render a chart first: helm template . | portreeve lint -";
 
-/// The result of reading files.
+/// The objects and the errors of the files that were read.
 #[derive(Clone, Debug)]
 pub struct ManifestFiles {
     /// The objects as facts.
     pub facts: ClusterFacts,
-    /// The objects with their places, in their order.
+    /// The objects with their places, in the order of the files.
     pub manifests: Vec<Manifest>,
-    /// The errors, each with its place.
+    /// The errors. Each error has its place, if the place is known.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// The number of objects of all kinds, read or not. A document without a kind counts as one object.
+    /// The number of objects of all kinds, with the skipped and the rejected objects. A document without a kind counts
+    /// as one object.
     pub objects: usize,
     /// The number of objects that were read in full.
     pub whole: usize,
-    /// The number of objects with the name of an earlier object. The user may apply them to several namespaces.
+    /// The number of objects that have the kind, namespace and name of an earlier object. The user may apply such
+    /// objects to several namespaces.
     pub again: usize,
     /// The number of files that were read.
     pub files: usize,
     /// Folders of Helm charts. They are not read, because helm must render them first.
     pub charts: Vec<PathBuf>,
-    /// The number of skipped objects by kind. A document without a kind has the empty kind.
+    /// The number of skipped objects, by kind. For a document without a kind, the key is empty.
     pub skipped: BTreeMap<String, usize>,
 }
 
-/// Reads files and folders. If an object has no namespace, it belongs to `namespace`. If a file fails, the error names
+/// Reads files and folders. An object without a namespace gets `namespace`. If a file cannot be read, an error names
 /// the file, and the other files are still read.
 pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
     let mut reader = Reader { namespace, ..Reader::default() };
@@ -92,20 +94,22 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    // The count of errors that are not listed comes last, without a place.
+    // The last rejected item may be a count of more errors. It has no place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
 }
 
 fn as_created(service: &mut facts::Service) {
-    // If the API server refuses a Service, the Service takes no number from other Services.
+    // The API server refuses a nodePort in a ClusterIP Service. Such a Service is not created, so it takes no nodePort
+    // from other Services.
     if service.kind == ServiceKind::ClusterIp {
         service.ports.iter_mut().for_each(|port| port.node_port = None);
     }
     if service.kind != ServiceKind::LoadBalancer || !service.external_local {
         service.health_check_node_port = None;
     }
-    // In a manifest, a user chose each nodePort. An object from a cluster records by itself who chose the nodePort.
+    // In a manifest, a user chose each nodePort that is written. An object from a cluster has a uid, and records itself
+    // who chose the nodePort.
     if service.uid.is_none() {
         service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
     }
@@ -116,16 +120,16 @@ struct Reader<'a> {
     namespace: Option<&'a str>,
     facts: FactsBuilder,
     manifests: Vec<Manifest>,
-    /// Kind, namespace and name of each object that has its own name.
+    /// Kind, namespace and name of each object. Objects with a generated name are left out.
     names: HashSet<(&'static str, String, String)>,
     objects: usize,
     whole: usize,
     again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
-    /// The places of the items that the facts reject, in the order of the items.
+    /// The places of the rejected items, in the order of the items.
     places: Vec<Option<Place>>,
-    /// The number of rejected fields that contain a mapping.
+    /// The number of errors at a field whose value is a mapping.
     mappings: usize,
 }
 
@@ -153,8 +157,8 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        // Only standard input can come directly from helm. If a file contains earlier output of helm, Portreeve reports
-        // the lines of the file itself.
+        // Only standard input can come directly from helm. In a file with saved output of helm, Portreeve reports the
+        // lines of this file.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
@@ -177,7 +181,7 @@ impl Reader<'_> {
             documents.for_each(|(lines, text)| take(tree(Cursor::new(text)), lines));
         } else {
             let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
-            // Reading bytes in memory cannot fail.
+            // The bytes are in memory, so reading them cannot fail.
             while let Ok(true) = documents.advance() {
                 let first = documents.line();
                 let node = tree(&mut documents);
@@ -187,12 +191,12 @@ impl Reader<'_> {
         if errors > MOST_ERRORS {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
-        // A YAML parser reads `nodePort: {{ .Values.port }}` as a mapping.
+        // A YAML parser parses `nodePort: {{ .Values.port }}` as a mapping.
         if bytes.windows(2).any(|two| two == b"{{") && self.mappings > before {
             self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
-            // A file with only comments is no error, as in kubectl. It counts as skipped.
+            // As in kubectl, a file that contains only comments is not an error. The file counts as skipped.
             self.skip("empty file");
         } else if found == 0 {
             self.fail(format!("{file}: is empty, wanted {WANTED}"));
@@ -243,7 +247,7 @@ impl Reader<'_> {
             self.fail(format!("{}: too many Lists inside Lists", lines.file));
             return 1;
         };
-        // An empty List is a valid answer.
+        // An empty List counts as one object, because it is valid.
         items.into_iter().map(|item| self.document(item, kind, depth, lines)).sum::<usize>().max(1)
     }
 
@@ -272,7 +276,7 @@ impl Reader<'_> {
         };
         let manifest = match read {
             Ok(Some(manifest)) => manifest,
-            // If a workload made the pod, the pod's claims are reported for the workload.
+            // A workload made this pod. The claims of the pod are reported for the workload.
             Ok(None) => return self.skip(&format!("{kind} of a controller")),
             Err(error) => {
                 let title = Identity::of(node).title;
@@ -304,7 +308,7 @@ impl Reader<'_> {
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// The manifest of a workload; `None` if another workload made the object.
+    /// The manifest of a workload. `None` if the object belongs to another workload.
     fn workload(&mut self, kind: WorkloadKind, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
         let mut workload = Workload::read(kind, written.object)?;
         let metadata = workload.metadata.get_or_insert_default();
@@ -314,13 +318,14 @@ impl Reader<'_> {
         let is_named = metadata.complete(self.namespace, self.objects)?;
         let manifest = manifest(kind.name(), metadata, written)?;
         let mut fields = workload.pods().map(|pods| claims::of_pods(kind, pods, written)).unwrap_or_default();
-        // A workload with no replicas wants no ports.
+        // A workload with 0 replicas needs no ports.
         fields.claims.retain(|_| workload.replicas() != Some(0));
         self.facts.workloads.extend(workload.facts(kind)?.map(Arc::new));
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// An object without a name is always new.
+    /// Adds the claims to the manifest, and counts an object that is written again. An object without a written name
+    /// always counts as new.
     fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
         let Manifest { kind, namespace, name, .. } = &manifest;
         let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
@@ -335,7 +340,7 @@ fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Re
     Ok(Manifest { kind, namespace, name, accepts, claims: Vec::new(), refused: Vec::new() })
 }
 
-/// Whether a list without a kind may be a list of objects. Otherwise it is a list of values.
+/// Whether a list without a kind may contain objects. A list of plain values cannot.
 fn may_be_objects(items: &[Node]) -> bool {
     items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
 }

@@ -1,5 +1,5 @@
-//! The templates from which helm rendered a stream. helm writes `# Source: shop/templates/web.yaml` before each
-//! document.
+//! The names of the templates in a stream that helm rendered. helm writes `# Source: shop/templates/web.yaml` before
+//! each document.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use portreeve_facts::{FileName, text};
 const MARK: &[u8] = b"# Source: ";
 
 pub(super) struct Templates<'a> {
-    /// The comments after `next`, each with its line, counted from 1.
+    /// The `# Source:` comments after `next`. Each comment has its line number, counted from 1.
     ahead: Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>,
     next: Option<(u64, &'a [u8])>,
 }
@@ -21,11 +21,11 @@ impl<'a> Templates<'a> {
         Self { ahead, next }
     }
 
-    /// Calls must be in the order of the lines.
+    /// The template of the document on `lines`. Callers must ask for the documents in the order of their lines.
     pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
-            // helm wrote the first comment of a document. The author of the template wrote the other comments.
+            // helm wrote the first `# Source:` comment of a document. Later ones are from the author of the template.
             if lines.contains(&line) && found.is_none() {
                 found = Some(path);
             }

@@ -31,7 +31,7 @@ pub(crate) struct SlicePort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Endpoint {
-    /// In a slice of type FQDN, names.
+    /// IP addresses. In a slice of type FQDN, they are host names.
     pub(crate) addresses: Option<Vec<Text>>,
     pub(crate) conditions: Option<Conditions>,
     #[serde(deserialize_with = "unless_empty")]

@@ -1,9 +1,11 @@
-//! Whether a client or the API server chose a nodePort, according to `metadata.managedFields`.
+//! Finds whether a client or the API server chose a nodePort, from `metadata.managedFields`.
 //!
-//! The API server records the fields of a create before it allocates numbers. So `f:nodePort` below
-//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` exists exactly if a client set the nodePort. A create may also have
-//! the `operation` `Update`, and a write without a change owns no field. So a nodePort is a client's choice if any
-//! entry has `f:nodePort`.
+//! When a client creates a Service, the API server records the fields of the request. It allocates nodePorts
+//! afterwards. So `f:nodePort` is below `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` only if a client set the
+//! nodePort.
+//!
+//! All entries are searched. The `operation` of a create may also be `Update`, and a write that changes nothing owns no
+//! field.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +31,7 @@ struct Fields {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// A key such as `k:{"port":80,"protocol":"TCP"}` is a port. The key `.` is not.
+    /// The keys are ports such as `k:{"port":80,"protocol":"TCP"}`, and `.`.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }
@@ -42,7 +44,7 @@ struct OwnedPort {
 }
 
 impl ManagedFields {
-    /// `None` if managedFields do not have the port.
+    /// Whether a client chose the nodePort. `None` if managedFields do not contain the port.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         #[derive(Deserialize)]
         struct Key<'a> {

@@ -1,9 +1,9 @@
 //! Objects of Kubernetes: one derived struct for each kind, with the fields that rules use. Unused keys are skipped.
 //!
-//! An object is read as the API server reads it. Null means absent. If a value has a wrong type or no meaning, the
+//! Portreeve parses an object as the API server does. Null means absent. If a value has a wrong type or no meaning, the
 //! whole object is refused. The error contains the field, its value and the expected value. If an API server accepts an
-//! object, the object is kept. If Portreeve cannot use a part of the object, [`Notes`] describes this part. Upstream
-//! names: k8s.io/api `core/v1`, `discovery/v1`.
+//! object, the object is kept. [`Notes`] describes the parts of it that Portreeve cannot use. Upstream names:
+//! k8s.io/api `core/v1`, `discovery/v1`.
 //!
 //! Each file has the struct of one kind, and the facts that follow from it.
 
@@ -31,7 +31,7 @@ pub(crate) use self::{
 use super::facts_builder::FactsBuilder;
 use portreeve_facts::{Source, WorkloadKind, names};
 
-/// A kind of object that gives facts.
+/// A kind of object from which facts are made.
 pub trait Object: DeserializeOwned {
     /// The name of the kind.
     const KIND: &'static str;
@@ -48,16 +48,17 @@ pub trait Object: DeserializeOwned {
     /// Adds the facts of the object.
     ///
     /// # Errors
-    /// The reason, if the API server would refuse the object.
+    /// If the API server would refuse the object. The error contains the reason.
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
 }
 
-/// Reads an object, or a part of an object.
+/// Decodes an object, or a part of an object.
 ///
 /// # Errors
-/// If the object is malformed: the field, its value, and the expected value.
+/// If the object is malformed. The error contains the field, its value, and the expected value.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
-    // The path of a wrong field needs copies of all keys. So only an object with an error is read again, with paths.
+    // To record the path of a wrong field, all keys must be copied. So paths are recorded only when an object with an
+    // error is decoded again.
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
@@ -69,9 +70,9 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> 
 /// The reason why the API server would refuse an object: the first field with an error.
 #[derive(Debug)]
 pub struct FieldError {
-    /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
+    /// The path of the field, for example `spec.ports[0].nodePort`. Empty if the error is about the whole object.
     pub(crate) path: String,
-    /// The value and the expected value: `70000, wanted 1 to 65535`.
+    /// The value and the expected value, for example `70000, wanted 1 to 65535`.
     is: String,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for FieldError {
 /// The identity of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// `namespace/name`, or `name`; empty if the object has no name. If a text is not a valid name, it is quoted.
+    /// `namespace/name`, or `name`. Empty if the object has no name. A text that is not a valid name is quoted.
     pub(crate) title: String,
     pub(crate) version: Option<String>,
 }
@@ -142,14 +143,14 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// Removes the line and the column that `serde_json` writes at the end of a message. They count within one object, not
-/// within the file.
+/// Removes the line and the column that `serde_json` writes at the end of a message. This position is counted from the
+/// start of the object, not of the file.
 fn without_place(message: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
     message.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(message, |(message, _)| message)
 }
 
-/// A value in the words of `serde::de::Unexpected`.
+/// Converts a value in a message of serde (`serde::de::Unexpected`) to Portreeve's words.
 fn what_is(is: &str) -> String {
     let value = |after: &str| is.strip_prefix(after)?.split('`').next();
     let number = value("integer `").or_else(|| value("floating point `")).or_else(|| value("boolean `"));
@@ -178,7 +179,7 @@ fn what_was_wanted(wanted: &str) -> &str {
     }
 }
 
-/// Notes about fields that an API server accepts and Portreeve cannot use.
+/// Notes about fields that an API server accepts but that Portreeve cannot use.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<String>);
 
@@ -217,7 +218,7 @@ pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
     pub(crate) generate_name: Option<Text>,
-    /// Whether [`Metadata::complete`] made the name. Beside a written name, the API server ignores `generateName`.
+    /// Whether [`Metadata::complete`] made the name. If an object has a name, the API server ignores `generateName`.
     #[serde(skip)]
     is_generated: bool,
     #[serde(deserialize_with = "values::unless_empty")]
@@ -246,11 +247,12 @@ impl Metadata {
         })
     }
 
-    /// Adds the values that the API server would add: the namespace, and a name for `generateName`. The API server
-    /// would end the name with five random letters and digits. Here each object gets a different number. The name has
-    /// at most 63 characters (apiserver `pkg/storage/names/generate.go`).
-    /// A number below 22222 has a 0 or a 1, and the API server uses neither (apimachinery `util/rand`). Returns whether
-    /// the object had a name.
+    /// Adds the values that the API server would add: the namespace, and a name for `generateName`. Returns whether the
+    /// object already had a name.
+    ///
+    /// The API server ends a generated name with five random characters. Here, the name ends with `number`, so that
+    /// each object has another name. A `number` below 22222 contains a 0 or a 1. The API server uses neither of these
+    /// digits (apimachinery `util/rand`). A name has at most 63 characters (apiserver `pkg/storage/names/generate.go`).
     ///
     /// # Errors
     /// If the API server would refuse the name.
@@ -268,8 +270,9 @@ impl Metadata {
         Ok(is_named)
     }
 
-    /// Whether a workload made the object. The policies in deploy/policies use the same test. If the owner is an
-    /// operator's resource, the ports are not known from the owner, so the object itself is reported.
+    /// Whether a workload made the object. The policies in deploy/policies use the same test. An operator's resource
+    /// does not count as a workload, because Portreeve does not know its ports. So an object of an operator is reported
+    /// itself.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {
@@ -282,7 +285,8 @@ impl Metadata {
         })
     }
 
-    /// A manifest without a namespace belongs to `default`, as in `kubectl apply` with a context without a namespace.
+    /// The namespace of the object. Without a namespace, an object belongs to `default`, as in `kubectl apply` without
+    /// a namespace in the context.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
@@ -292,7 +296,7 @@ impl Metadata {
         self.uid.as_ref().map(|Text(uid)| uid.clone())
     }
 
-    /// `namespace/name`, or `name`; empty if the object has no name.
+    /// `namespace/name`, or `name`. Empty if the object has no name.
     pub(crate) fn title(&self) -> String {
         let name = self.name.as_ref().map_or("", |Name(name)| name);
         titled(self.namespace.as_ref().map(|Name(namespace)| namespace.as_str()), name)
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
     }
 
-    /// As Kubernetes does in `SetDefaults_Service` and `SetDefaults_Deployment`, empty fields get defaults.
+    /// An empty type gets the default, as in Kubernetes (`SetDefaults_Service` and `SetDefaults_Deployment`).
     #[test]
     fn an_empty_type_is_absent() {
         let metadata = json!({"name": "web"});

@@ -75,7 +75,7 @@ impl Object for Node {
                 addresses: addresses(status.addresses.as_deref().unwrap_or_default(), notes),
                 excluded_from_load_balancers: metadata.labels.is_some_and(|labels| labels.excluded.is_some()),
                 kubelet_version: info.map(|info| text(&info.kubelet_version).unwrap_or_default()),
-                // If the runtime is absent, the text is empty.
+                // The API has an empty text if the runtime is not known.
                 container_runtime: info
                     .and_then(|info| text(&info.container_runtime_version))
                     .filter(|it| !it.is_empty()),
@@ -96,8 +96,8 @@ impl Node {
     }
 }
 
-/// The API server accepts any text as an address. A text that is no address gets a note, and the other addresses are
-/// kept.
+/// Converts addresses of a Node. The API server accepts any text as an address. For a text that is not an IP address, a
+/// note is added.
 fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress> {
     let convert = |(index, address): (usize, &NodeAddress)| {
         let kind = match address.kind.as_deref()? {

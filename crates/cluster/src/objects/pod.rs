@@ -24,18 +24,18 @@ use portreeve_facts::{
     WaitingPod, names, text,
 };
 
-/// The scheduler's message about Nodes on which a port of the Pod is in use (kubernetes
+/// The scheduler's message about Nodes where a port of the Pod is already in use (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
 /// The reason in the status of a Pod that the kubelet refused because of its ports. A refused Pod names its Node
 /// (kubernetes pkg/kubelet/lifecycle/predicate.go).
 const REFUSED: &str = "NodePorts";
-/// The host name is the Node's name, unless a cloud provider chose another name.
+/// The label with the host name. The host name is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The largest number of addresses in use that are kept for one pod. Its containers reported these addresses.
+/// For each pod, at most this number of addresses is kept that containers reported as in use.
 const MOST_REPORTED: usize = 4;
-/// Portreeve reads at most this number of bytes of a container's last message. The kubelet keeps no more (kubernetes
-/// pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
+/// Portreeve reads at most this number of bytes of a container's last message. The kubelet keeps the same number of
+/// bytes (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.
@@ -232,14 +232,15 @@ impl Object for Pod {
 }
 
 enum PodFacts {
-    /// If a Pod comes from a file and names no Node, the Pod may be on any Node.
+    /// The Pod is on a Node. A Pod from a file without `nodeName` may be on any Node.
     Placed(Arc<facts::Pod>),
-    /// The Pod is on no Node, because no Node has the Pod's ports free.
+    /// The Pod waits for free ports on a Node, or the kubelet refused it because of its ports.
     Waiting(Arc<WaitingPod>),
 }
 
 impl Pod {
-    /// The only possible Node: the Pod names it, or its node affinity selects it.
+    /// The only Node on which the Pod can run. The Pod names this Node, or the node affinity of the Pod selects only
+    /// this Node.
     pub(crate) fn only_node(&self) -> Option<String> {
         let spec = self.spec.as_ref()?;
         let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
@@ -247,7 +248,7 @@ impl Pod {
         node.or_else(only).filter(|node| names::is_subdomain(node))
     }
 
-    /// `None` if the Pod waits for a Node for other reasons.
+    /// The facts of the Pod. `None` if the Pod waits for a Node, but not because of ports.
     fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
@@ -290,7 +291,7 @@ impl Pod {
             if refused.is_none() && !rejected {
                 return Ok(None);
             }
-            // A Pod with a nominated Node waits until the Pods that it preempts have ended.
+            // A nominated Node is the Node on which the Pod preempts other Pods. The Pod waits until they have ended.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
@@ -301,11 +302,11 @@ impl Pod {
                 name,
                 uid: metadata.uid(),
                 controller,
-                // A label or a nomination may be a text that is no name of a Node.
+                // A label or a nomination may contain a text that is not a name of a Node.
                 meant_for: meant_for.filter(|node| names::is_subdomain(node)),
                 everywhere: is_on_every_node(message),
                 rejected,
-                // In the host's network, each container port is a port of the node.
+                // In the host network, each container port is a port of the node.
                 ports: ports
                     .into_iter()
                     .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
@@ -316,7 +317,7 @@ impl Pod {
                     .map(|Time(at)| *at),
             }))));
         }
-        // Any user can write the annotation of a mirror pod, so its controller must also be the Node.
+        // Any user can write the annotation of a mirror pod. So the Node must also be the controller of the pod.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
@@ -362,7 +363,7 @@ impl Pod {
 }
 
 impl PodSpec {
-    /// The ports of the node that containers declare, and the ports of the node that only probes name.
+    /// Two lists of ports of the node: the ports that containers declare, and the ports that only probes name.
     pub(super) fn ports_of_the_node(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = self.ports(path)?;
         if self.host_network != Some(true) {
@@ -373,8 +374,8 @@ impl PodSpec {
         Ok((ports, probed))
     }
 
-    /// The ports that containers declare, and the ports of their probes. An init container counts only if it runs
-    /// beside the containers (KEP-753, Kubernetes 1.29).
+    /// The ports that containers declare, and the ports of their probes. Of the init containers, only those with
+    /// `restartPolicy: Always` count, because they run beside the containers (KEP-753, Kubernetes 1.29).
     fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = (Vec::new(), Vec::new());
         for (list, containers) in [("containers", &self.containers), ("initContainers", &self.init_containers)] {
@@ -391,14 +392,14 @@ impl PodSpec {
         Ok((ports, probed))
     }
 
-    /// The containers with an id, if there are several. Each container has its declared ports, and the numeric ports of
-    /// its probes.
+    /// The containers that have an id, with their ports: the declared ports, and the numeric ports of probes. Empty if
+    /// the pod has only one container.
     fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
         if statuses.len() < 2 {
             return Vec::new();
         }
         let of = |status: &ContainerStatus| {
-            // The id has a form such as `containerd://ID`.
+            // The id has the form `containerd://ID`.
             let (_, id) = status.id.as_deref()?.split_once("://")?;
             let name = status.name.as_deref()?;
             let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
@@ -427,7 +428,8 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The API server accepts any text. A text that is no address counts as all addresses of the node.
+    /// The address of `hostIP`. The API server accepts any text as a `hostIP`. A text that is not an address means all
+    /// addresses of the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
     }
@@ -444,15 +446,17 @@ impl ContainerPortSpec {
     }
 }
 
-/// The hostIP is removed, because it is an address of the node.
+/// The ports in the pod's own network. The hostIP is removed, because it is an address of the node.
 fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
     let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports of a container's probes, each with the names of its two parents. In the host's network, the pod must
-/// listen on these ports, even if no container declares them. A probe with the name of a port is left out, because a
-/// container declares the port. A probe of a host other than loopback is left out, because another server may answer.
+/// The ports of a container's probes. The names say where a port is: `livenessProbe` and `httpGet`, for example. In the
+/// host network, the pod must listen on these ports, even if no container declares them.
+///
+/// Two kinds of probes are left out. If a probe has the name of a port, a container declares this port. If a probe has
+/// a host other than loopback, another server may answer.
 pub(crate) fn probed_ports(container: &Container) -> impl Iterator<Item = ([&'static str; 2], ContainerPort)> {
     let probes = [
         ("startupProbe", &container.startup_probe),
@@ -472,7 +476,7 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
         "" | "localhost" => None,
         host => Some(host.parse().ok().filter(IpAddr::is_loopback)?),
     };
-    // A number in quotes is also a number (kubernetes pkg/probe/util.go).
+    // The port of a probe may be a number in quotes (kubernetes pkg/probe/util.go).
     let port = port.as_ref()?.0.parse().ok().filter(|port| *port > 0)?;
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
@@ -489,8 +493,8 @@ fn is(condition: &Condition, kind: &str, status: &str) -> bool {
     condition.kind.as_deref() == Some(kind) && condition.status.as_deref() == Some(status)
 }
 
-/// Whether the scheduler reports that the ports are in use on each Node: `0/3 nodes are available: 3 node(s) didn't
-/// ...`.
+/// Whether the scheduler reports that the Pod's ports are in use on every Node, as in `0/3 nodes are available: 3
+/// node(s) didn't ...`.
 fn is_on_every_node(message: &str) -> bool {
     let all = message.strip_prefix("0/").and_then(|rest| rest.split_once(' ')).map(|(all, _)| all);
     all.is_some_and(|all| message.contains(&format!(" {all} node(s) {NO_FREE_PORTS}")))
@@ -513,9 +517,9 @@ fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     reported
 }
 
-/// The addresses that a program reports as in use, at most one for each line: `listen tcp 127.0.0.1:50052: bind:
-/// address already in use`, `bind() to 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address
-/// already in use :::3000`.
+/// The addresses that a program reports as in use, at most one for each line. Examples of lines: `listen tcp
+/// 127.0.0.1:50052: bind: address already in use`, `bind() to 0.0.0.0:80 failed (98: Address already in use)`, `listen
+/// EADDRINUSE: address already in use :::3000`.
 fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     let end = message.floor_char_boundary(LONGEST_MESSAGE);
     message[..end].lines().filter_map(|line| {
@@ -531,8 +535,8 @@ fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     })
 }
 
-/// Parses an address and a port: `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80` or `localhost:80`. Quotes and
-/// punctuation around the word are ignored. The address is `None` for all addresses.
+/// Parses an address and a port in one of these forms: `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80` or
+/// `localhost:80`. Quotes and punctuation around the word are ignored. An address of `None` means all addresses.
 fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
     let word = word
         .trim_start_matches(['\'', '"', '`', '('])
@@ -557,22 +561,23 @@ fn failed(container: &ContainerStatus) -> bool {
     container.ready != Some(true) && codes.any(|code| code != 0)
 }
 
-/// The latest start of the failed containers. A failed container is not ready, and a run of it ended with an error.
-/// `None` if one of these containers does not run now.
+/// The time of the latest start among the failed containers. A failed container is not ready, and one of its runs ended
+/// with an error. `None` if no container failed, or if a failed container does not run now.
 fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     let failed = containers.iter().filter(|container| failed(container));
     let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// An owner's name that is not valid is left out, because it could be an option of a command.
+/// The controller in an owner reference. An invalid name of a controller is ignored, because it could be an option of a
+/// command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
 /// The Service of a ServiceLB pod, from the pod's labels (k3s pkg/cloudprovider/servicelb.go). Any user can label their
-/// own pods. So the labels count only in `kube-system`, the default of `--servicelb-namespace`.
+/// own pods. So the labels are used only in `kube-system`, the default of `--servicelb-namespace`.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {
         return None;
@@ -582,7 +587,7 @@ fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The controller of DaemonSets writes the Node's name, users write the host name.
+/// The only Node that the affinity allows. The DaemonSet controller writes the Node's name. Users write the host name.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
         let mut values = requirement.values.iter().flatten();
@@ -602,7 +607,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // Parsing a longer value takes time, and no real Pod has such a value.
+    // A longer value would take time to parse. In practice, Pods do not have such values.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);

@@ -90,10 +90,10 @@ impl Object for Service {
 }
 
 impl Service {
-    /// `None` for ExternalName and headless Services, which no proxy serves.
+    /// The facts of the Service. `None` for ExternalName and headless Services, which no proxy serves.
     fn facts(self) -> Result<Option<facts::Service>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
-        // A Service without a spec is an error. With a default spec, the Service would seem to have no ports.
+        // A Service without a spec is an error. If the spec had a default, the Service would seem to have no ports.
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.label()?);
         let kind = match spec.kind.as_deref() {
@@ -119,8 +119,8 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list was made from longer structs, and still occupies their memory. A cluster has many Services, so the
-        // unused memory is freed.
+        // This list reuses the memory of a list with longer items. A cluster has many Services, so the unused memory is
+        // freed.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();
         cluster_ips.shrink_to_fit();
@@ -138,8 +138,8 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // If a Service has the label of headless Services, no proxy serves the Service, whatever its other fields
-            // are (kubernetes cmd/kube-proxy/app/server.go).
+            // No proxy serves a Service with the label of headless Services. The other fields of the Service do not
+            // matter (kubernetes cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),
                 name => name.map(|Text(name)| name),
@@ -160,7 +160,8 @@ pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<V
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
-/// A user could write one address a thousand times, and rules compare each address with each port.
+/// Removes repeated addresses. A user could write one address a thousand times, and rules compare each address with
+/// each port.
 fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     addresses.retain(|ip| seen.insert(*ip));
@@ -175,15 +176,15 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] 
     if families.is_empty() { &[Family::V4] } else { families }
 }
 
-/// The API server permits blanks around a range.
+/// The API server permits spaces around a range.
 fn family_of_range(range: &str) -> Option<Family> {
     let (ip, _) = range.trim().split_once('/')?;
     lenient_ip(ip).map(Family::of)
 }
 
-/// The settings for Cilium, read as Cilium reads them. The newer name of an annotation is read first (cilium
-/// `pkg/annotation/clustermesh.go`). An unknown type counts as absent. Cilium's operator labels the Services of its
-/// Ingresses and Gateways (`operator/pkg/model/translation`).
+/// The Service's settings for Cilium, parsed as Cilium does. If an annotation has two names, the newer name is read
+/// first (cilium `pkg/annotation/clustermesh.go`). A service type that Cilium does not know counts as absent. Cilium's
+/// operator labels the Services of its Ingresses and Gateways (`operator/pkg/model/translation`).
 fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> ForCilium {
     let of_operator =
         labels.is_some_and(|labels| labels.cilium_ingress.as_ref().or(labels.cilium_gateway.as_ref()).is_some());
@@ -205,7 +206,7 @@ fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     (announced != Announced::default()).then(|| Box::new(announced))
 }
 
-/// `None` for ExternalName and for unknown types.
+/// The kind with this name. `None` for ExternalName and for unknown types.
 fn service_kind(text: &str) -> Option<ServiceKind> {
     [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }
@@ -228,7 +229,7 @@ fn ports(
             protocol,
             port,
             target: match entry.target_port {
-                // If a Service has no selector, a user chooses the ports in its EndpointSlices.
+                // The EndpointSlices of a Service without a selector are made by a user, who also chooses their ports.
                 _ if !selects => None,
                 None => Some(port),
                 Some(NumberOrText(target)) => target.parse().ok(),

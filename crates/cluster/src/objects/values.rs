@@ -38,7 +38,8 @@ macro_rules! texts {
 }
 
 texts! {
-    /// The name of an object, a DNS subdomain. Any other text could be an option of a command that a user types.
+    /// The name of an object: a DNS subdomain. Other texts are refused, because they could be an option of a command
+    /// that a user types.
     Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
     Ip(IpAddr), "an IP address", lenient_ip;
     Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
@@ -56,8 +57,8 @@ texts! {
     };
 }
 
-/// A short text for users: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty text, as
-/// in the API server.
+/// A short text for users. It is cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty
+/// text, as in the API server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Text(pub(crate) String);
@@ -98,7 +99,7 @@ impl std::ops::Deref for Text {
 /// Reads an optional value. An empty text means no value.
 ///
 /// # Errors
-/// If the value is no text, or if `T` refuses the text.
+/// If the value is not a text, or if `T` refuses the text.
 pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: TryFrom<String, Error = String>,
@@ -108,7 +109,7 @@ where
     text.map(T::try_from).transpose().map_err(D::Error::custom)
 }
 
-/// A whole number in any notation. The API server receives YAML's 30080.0 and 3e4 as 30080 and 30000.
+/// A whole number. It may be written as a float. The API server receives YAML's 30080.0 and 3e4 as 30080 and 30000.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -141,7 +142,7 @@ impl<'de> Deserialize<'de> for Whole {
 }
 
 pub(crate) fn whole(number: f64) -> Option<i64> {
-    // Larger floats are not exact.
+    // A float of 9e15 or more is refused, because it may not be exact.
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 
@@ -158,7 +159,7 @@ impl TryFrom<Whole> for Port {
     }
 }
 
-/// 0 means left out.
+/// A port, or 0. As in the API server, 0 means that the port is absent.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct OptionalPort(pub(crate) Option<u16>);
@@ -172,7 +173,7 @@ impl TryFrom<Whole> for OptionalPort {
     }
 }
 
-/// A text is cleaned like a name.
+/// A number, or a text that is cleaned like a name.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberOrText(pub(crate) String);
 
@@ -209,11 +210,11 @@ impl<'de> Deserialize<'de> for NumberOrText {
     }
 }
 
-/// An IP address, parsed as Kubernetes does: a number of an IPv4 address may have leading zeros, and is decimal
+/// An IP address, parsed as Kubernetes does. A part of an IPv4 address may have leading zeros, and is always decimal
 /// (k8s.io/utils/net `ParseIPSloppy`).
 pub(crate) fn lenient_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        // Go treats an IPv4 address inside an IPv6 address as the IPv4 address.
+        // Like Go, treats an IPv4 address that is mapped into IPv6 as the IPv4 address.
         return Some(ip.to_canonical());
     }
     let decimal = |part: &str| {

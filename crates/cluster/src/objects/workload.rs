@@ -9,7 +9,8 @@ use super::{
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
-/// A selector for Linux is ignored, because Portreeve runs on Linux only.
+/// The labels for the operating system. If a selector demands Linux, the selector is ignored, because Portreeve runs on
+/// Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 #[derive(Debug, Default, Deserialize)]
@@ -75,7 +76,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// A Job never runs more pods than its `completions`.
+    /// The number of pods. A Job runs at most `completions` pods.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
@@ -86,8 +87,8 @@ impl WorkloadSpec {
 
     /// Whether a Deployment or a DaemonSet keeps the old pods until new pods are ready (kubernetes
     /// pkg/controller/deployment/util `ResolveFenceposts`, pkg/controller/daemon/update.go). A percentage of `maxSurge`
-    /// is rounded up. A Deployment rounds a percentage of `maxUnavailable` down. If both are zero, `maxUnavailable` is
-    /// one.
+    /// is rounded up. A Deployment rounds a percentage of `maxUnavailable` down. If `maxSurge` and `maxUnavailable` are
+    /// both zero, `maxUnavailable` is one.
     fn keeps_old_pods(&self, kind: WorkloadKind) -> bool {
         let (strategy, unavailable, surge) = match kind {
             WorkloadKind::Deployment => (&self.strategy, ("25%", 0), ("25%", 99)),
@@ -110,7 +111,7 @@ impl WorkloadSpec {
 }
 
 impl Workload {
-    /// A Pod has no template, so it counts as a workload with one pod.
+    /// Decodes a workload. A Pod has no template, so it counts as a workload with one pod.
     pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de> + Copy) -> Result<Self, FieldError> {
         if kind != WorkloadKind::Pod {
             return decode(document);
@@ -133,8 +134,8 @@ impl Workload {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// `None` if its pods need no port of a Linux node, or if it has no pods. A workload without pods has no replicas,
-    /// or is a DaemonSet that matches no node.
+    /// The facts of a workload. `None` if its pods need no port of a Linux node. Also `None` if it has no pods: it has
+    /// 0 replicas, or it is a DaemonSet that matches no node.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
@@ -191,7 +192,8 @@ fn of_pods(
     }))
 }
 
-/// The demands of a required node affinity, and the values that a node must not have. The demand for Linux is left out.
+/// The demands of a required node affinity. The second list has the demands with `NotIn` and `DoesNotExist`. A demand
+/// for Linux is left out.
 fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
     let text = |it: &Requirement| {
         let [label, operator] = [&it.key, &it.operator].map(|word| word.as_deref().unwrap_or("?"));
@@ -200,7 +202,7 @@ fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
         let is_os = OS.contains(&label) && operator == "In" && values.contains(&"linux");
         (!is_os).then(|| format!("{label} {operator} {}", values.join(",")))
     };
-    // A node needs to match only one of the terms.
+    // A node needs to match only one of the terms, so the demands of several terms become one text with `or`.
     let of_term = |term: &NodeSelectorTerm| {
         let requirements = term.match_fields.iter().chain(&term.match_expressions).flatten();
         requirements.filter_map(text).collect::<Vec<_>>()
