@@ -186,8 +186,8 @@ impl Agents {
     /// The EndpointSlices of all Services with these names. The user may lack the right to list EndpointSlices.
     ///
     /// # Errors
-    /// If the API server does not list them, or one of them cannot be used, or a name is wrong, or there are too many
-    /// names.
+    /// If the API server does not list them, or if one of them cannot be used. Also if a name is not valid, or if there
+    /// are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if names.len() > NAMES || !names.iter().all(is_name) {

@@ -22,7 +22,7 @@ pub(super) const WHOLE: Duration = Duration::from_secs(600);
 pub(super) enum Recency {
     /// The present state. The server reads this state from etcd, in pages.
     Now,
-    /// Any state in the server's cache. The server sends the list in one piece, whatever the limit is.
+    /// Any state in the server's cache. The server sends the list in one piece, even if the request has a limit.
     Any,
     NotOlderThan(String),
 }
@@ -40,14 +40,15 @@ impl Recency {
 }
 
 impl Server {
-    /// `selector` is empty, or a query parameter after `&`.
+    /// Reads all objects of a collection. `selector` is empty, or a query parameter with its `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
         let (empty, add) = (FactsBuilder::default, FactsBuilder::add_listed::<K>);
         self.pages(JSON, collection, selector, Recency::Now, empty, add).await.map(|(facts, _)| facts)
     }
 
-    /// Adds every object of a collection to the value from `empty`. Returns the value and the resource version of the
-    /// list. If the list expires between two pages, the present state is read once more, from the first page.
+    /// Reads all objects of a collection. Adds each object to the value that `empty` makes. Returns this value and the
+    /// resource version of the list. If the list expires between two pages, the present state is read once, from the
+    /// first page.
     pub(super) async fn pages<T: Send + 'static>(
         &self,
         accept: &'static str,
@@ -73,8 +74,7 @@ impl Server {
                     (page, restarted) = (1, true);
                     continue;
                 }
-                // An earlier page arrived, so the resource exists and may be read. The list is incomplete, not
-                // forbidden.
+                // An earlier page arrived, so the user may read the resource. The error is that the list is incomplete.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
                     return Err(wrong(&format!("page {page} of the list is refused: {message}")));
                 }

@@ -14,8 +14,8 @@ use super::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
-/// Returns the facts, and the namespace of the credentials, if they could be read. `configured` is this node's name, if
-/// a user set it.
+/// Returns the facts and the namespace of the credentials. The namespace is `None` if the credentials could not be
+/// read. `configured` is this node's name, if a user set the name.
 pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &str) -> (ClusterFacts, Option<String>) {
     match connect(access).await {
         Ok((client, address)) => {
@@ -35,8 +35,8 @@ pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &s
 /// Returns this node's name and the facts.
 async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) -> (Option<String>, FactsBuilder) {
     let mut facts = FactsBuilder::default();
-    // Nodes are read first. They contain this node's name, which selects its Pods, and they show whether the server
-    // answers.
+    // Nodes are read first, because they give this node's name. The other requests need this name to select this node's
+    // Pods. The first request also shows whether the server answers.
     match nodes::read(server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
@@ -70,7 +70,8 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
     (node, facts)
 }
 
-/// Servers before 1.22 do not have all field selectors, and answer 400.
+/// Reads the Services that a proxy serves. API servers before 1.22 lack one of the field selectors, and answer 400.
+/// Then all Services are read.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
     match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {

@@ -1,6 +1,6 @@
 //! Tokens that allow a user to read agents. Portreeve requests the tokens from the API server with the user's own
-//! rights. Each token is valid for one agent only. If another program replaces an agent, it cannot use the token to
-//! read other agents.
+//! rights. Each token is valid for the agent of one node only. So a program that pretends to be an agent cannot use the
+//! token to read other agents.
 
 use std::{
     collections::BTreeMap,
@@ -28,9 +28,9 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The lifetime of a token, in seconds: the shortest lifetime that an API server grants.
 const VALID: i64 = 600;
-/// A token is used for this time. Afterwards it stays valid long enough for the last request.
+/// The time for which a token is used. Afterwards, the token stays valid long enough for the last request to end.
 const USED: Duration = Duration::from_secs(300);
-/// The time for which a refusal counts for every agent. Then a new token is requested.
+/// After a refusal, no token is requested for this time. The refusal counts for every agent.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The time to wait for a busy API server: one second, as in kube-apiserver's answers (`util/flowcontrol` and
 /// `max_in_flight`).
@@ -56,10 +56,10 @@ impl ReaderToken {
         Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
-    /// A token for a request to the agent of this node: the last token, or a new one.
+    /// A token for a request to the agent of this node. The last token is used as long as possible.
     ///
     /// # Errors
-    /// If the API server issues no token: the user may have no right to request a token, or the ServiceAccount does not
+    /// If the API server issues no token. The user may lack the right to request a token, or the ServiceAccount may not
     /// exist.
     pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
         {

@@ -17,12 +17,12 @@ use tower::{BoxError, Service};
 
 use super::connect::{Access, Impersonation, log_in};
 
-/// A client for writes to the cluster. It reads credentials before its first request, and again when they expire. It
-/// also reads them again if a request failed, was dropped or got the status 401. So the next request uses a new token
-/// or certificate authority. Needs a tokio runtime.
+/// A client for writes to the cluster. It reads credentials before its first request, and again when they expire. If a
+/// request failed, was dropped or got the status 401, the client reads credentials before its next request. So this
+/// request uses a new token or certificate authority. The client needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     let who = Arc::new((access, Impersonation::default()));
-    // This default namespace has no effect, because all paths of writes contain a namespace.
+    // This default namespace has no effect, because the path of every write contains its namespace.
     Client::new(Reconnecting { who, kept: Arc::default(), doubts: true }, "default")
 }
 
@@ -31,9 +31,9 @@ pub fn client(access: Access) -> Client {
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
-    /// Only one request at a time reads credentials.
+    /// The lock lets only one request at a time read credentials.
     kept: Arc<Mutex<Option<KeptClient>>>,
-    /// If true, a failed request makes the next request read the credentials again.
+    /// If true, the request after a failed request reads the credentials again.
     doubts: bool,
 }
 
@@ -55,8 +55,8 @@ impl KeptClient {
     }
 }
 
-/// A request without a good answer. If a caller drops the request, its code stops, and only the drop of this value
-/// marks the failure.
+/// Marks a request as failed when this value is dropped, unless the request got a good answer. If a caller drops the
+/// request, only `drop` can still mark the failure.
 struct Unanswered(Option<Arc<AtomicBool>>);
 
 impl Drop for Unanswered {
@@ -70,8 +70,8 @@ impl Drop for Unanswered {
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 impl Reconnecting {
-    /// Uses `client` until its credentials expire. A failed request does not replace the client, because a server may
-    /// refuse a request for other reasons.
+    /// Uses `client` until its credentials expire. A failed request does not replace the client, because the failure
+    /// may have other causes than the credentials.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
         let namespace = client.default_namespace().to_owned();

@@ -19,10 +19,10 @@ use super::{
     watch::watch_event::EventLines,
 };
 
-/// The longest answer that is kept in memory as one piece, in bytes. etcd stores no object larger than 1.5 MB.
+/// The longest answer that is kept in memory as one piece, in bytes. An object in etcd has at most 1.5 MB.
 const HELD: usize = 8 << 20;
 pub(super) const JSON: &str = "application/json, */*;q=0.8";
-/// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that does not have Tables sends whole
+/// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that cannot send Tables sends whole
 /// objects.
 pub(super) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
@@ -35,12 +35,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// If a busy server names a short time to wait, it gets the request once more.
+    /// A server whose requests may be repeated: if the server is busy and names a short time to wait, the request is
+    /// sent once more.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }
 
-    /// The caller repeats the request later, and gets the error of a busy server.
+    /// Does not repeat a request to a busy server. The caller gets the error, and repeats the request later.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }
@@ -82,7 +83,7 @@ impl Server {
         Ok((answer, object))
     }
 
-    /// `token` is a token for an agent.
+    /// The answer as bytes, at most `most`. `token` is a token for an agent.
     pub(super) async fn bytes(&self, path: &str, token: Option<&HeaderValue>, most: usize) -> Result<Vec<u8>, Error> {
         self.in_time(path, async { self.answer(JSON, token, path, None).await?.bytes(most).await }).await
     }
@@ -102,7 +103,7 @@ impl Server {
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// If a busy server names a time to wait, the request is repeated once after this time.
+    /// Sends a request. If a busy server names a short time to wait, the request is sent once more after this time.
     pub(super) async fn answer(
         &self,
         accept: &'static str,

@@ -1,5 +1,5 @@
-//! Requests TokenReviews and SubjectAccessReviews from the API server. The answers are the user of a token, and whether
-//! this user may read a path.
+//! Requests TokenReviews and SubjectAccessReviews from the API server. A TokenReview gives the user of a token. A
+//! SubjectAccessReview shows whether this user may read a path.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -20,7 +20,8 @@ use portreeve_facts::text;
 
 const MESSAGE: usize = 256;
 
-/// API servers, agents of other nodes and all other services refuse a token with this audience.
+/// The audience of a token for the agent of this node. API servers, agents of other nodes and other services refuse a
+/// token with this audience.
 pub(super) fn audience(node: &str) -> String {
     format!("portreeve/{node}")
 }
@@ -28,7 +29,7 @@ pub(super) fn audience(node: &str) -> String {
 /// The header with the token. The API server's proxy does not pass on `Authorization`.
 pub const TOKEN_HEADER: &str = "portreeve-token";
 
-/// The API server's answer about a token and a path.
+/// The API server's decision about a token and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Review {
     /// The user of the token may read the path.
@@ -42,7 +43,7 @@ pub enum Review {
     },
 }
 
-/// The API server gave no answer.
+/// The error if the API server did not decide.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReviewed(String);
@@ -55,14 +56,15 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// A reviewer. It reads credentials before the first review, and again after every failure.
+    /// A reviewer. The reviewer reads credentials before the first review, and again after every failure.
     pub fn new(access: Access) -> Self {
-        // A client of the agent waits for the review, so it must be short.
+        // A client of the agent waits for the review, so the time limit must be short.
         let within = access.request_timeout.min(Duration::from_secs(10));
         Self { client: client(access), within }
     }
 
-    /// Whether this token is for the agent of `node`, and its user may `get` the path. The path is no resource.
+    /// Whether this token is for the agent of `node`, and whether its user may `get` the path. The path is a
+    /// `nonResourceURL`, not a resource.
     ///
     /// # Errors
     /// If the API server does not answer, or refuses the review.
@@ -71,7 +73,8 @@ impl Reviewer {
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = self.create(&review).await?.status.unwrap_or_default();
-        // A server without support for audiences omits them. Its answer is about a token for the API server itself.
+        // A server without support for audiences returns no audiences. Then the token is for the API server, not for
+        // the agent.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
             return Ok(Review::Unauthenticated);
@@ -107,7 +110,7 @@ impl Reviewer {
     }
 }
 
-/// Errors contain the name `request`.
+/// Waits for an answer, at most for `within`. Errors contain the name `request`.
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,

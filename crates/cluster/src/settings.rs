@@ -20,10 +20,10 @@ const CILIUM: &str = "ConfigMap kube-system/cilium-config";
 pub const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
 const FELIX: &str = "FelixConfiguration default";
 
-/// The settings of CiliumNodeConfigs for one node.
+/// The settings in CiliumNodeConfigs that apply to one node.
 #[derive(Debug, Default, PartialEq)]
 pub struct NodeSettings {
-    /// The names of the objects that apply to the node, in the order in which they apply.
+    /// The names of the objects that apply to the node. A later object overrides an earlier object.
     pub names: Vec<String>,
     /// The settings in these objects.
     pub values: BTreeMap<String, String>,
@@ -36,10 +36,10 @@ pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
-    /// Whether Cilium replaces kube-proxy; `None` if its settings do not show it.
+    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show whether it does.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
-    /// The arguments of kube-proxy on nodes of k3s or RKE2, by the name of the node.
+    /// The arguments of kube-proxy on nodes of k3s or RKE2, with the name of each node.
     by_node: Vec<(String, ProxyConfig)>,
 }
 
@@ -61,8 +61,8 @@ impl Settings {
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
-    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, returns the default. A
-    /// `Gap` if equally good places disagree, or if all ranges that were found are malformed.
+    /// The NodePort range from the best place, in the order of [`RangeSource`]. If no place has a range, the default is
+    /// returned. A `Gap` is returned if equally good places disagree, or if all ranges that were found are malformed.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         let readable = |reported: &&ReportedRange| reported.range.is_ok();
@@ -89,11 +89,12 @@ impl Settings {
         gap(Why::Ambiguous, ranges.join(", "))
     }
 
-    /// The proxy's settings on `node`. Cilium's settings come first, if Cilium replaces kube-proxy. Then come the
-    /// node's own arguments, then the cluster's ConfigMap.
+    /// The proxy's settings on `node`. If Cilium replaces kube-proxy, Cilium's settings are used. Otherwise the
+    /// arguments of the node are used. If the node has none, the cluster's ConfigMap of kube-proxy is used.
     ///
     /// # Errors
-    /// If Cilium's settings could not be read. All other settings may be older than Cilium.
+    /// If Cilium's settings could not be read. Then other settings are not used either, because they may be older than
+    /// Cilium.
     pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
@@ -103,7 +104,7 @@ impl Settings {
         Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
     }
 
-    /// The arguments of kube-apiserver contain the range, or the range is the default.
+    /// Adds the range from the arguments of kube-apiserver. If the arguments have no range, the range is the default.
     pub(crate) fn api_server_pod(&mut self, pod: &Pod) {
         let Some(metadata) = &pod.metadata else { return };
         let title = metadata.title();
@@ -182,7 +183,7 @@ impl Settings {
         }
     }
 
-    /// Reads Cilium's settings, in the form of its ConfigMap.
+    /// Reads Cilium's settings. `data` has the form of Cilium's ConfigMap.
     pub fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let value = |key: &str| data.get(key).map(String::as_str);
         self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
@@ -210,9 +211,9 @@ impl Settings {
         self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }
 
-    /// Reads the answer of kube-apiserver's `/flagz`: JSON, or text. In text, `:`, `: `, `=` or a space separates a
-    /// name and its value. The server chooses the separator at random, so that programs do not parse the text
-    /// (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
+    /// Reads the answer of kube-apiserver's `/flagz`, which is JSON or text. In the text, `:`, `: `, `=` or a space
+    /// separates a name and its value. The server chooses one of these at random, so that programs do not parse the
+    /// text (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
     pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {
@@ -235,7 +236,7 @@ impl Settings {
         value.is_some()
     }
 
-    /// Adds a place that may have a range. If it has no range, the API server uses the default.
+    /// Adds a place that can set the range. If the place does not set a range, the API server uses the default.
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
@@ -254,7 +255,7 @@ impl Settings {
     ) {
         let mut ranges = Vec::new();
         for text in texts {
-            // Cilium writes `first,last`, Calico `first:last`.
+            // A range of Cilium has the form `first,last`. A range of Calico has the form `first:last`.
             match text.replace([',', ':'], "-").parse() {
                 Ok(range) => ranges.push(range),
                 Err(_) => notes.note(&path, quoted(&text), "a range of ports"),
@@ -263,7 +264,7 @@ impl Settings {
         self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
     }
 
-    /// Notes that the place of a component's own range could not be read.
+    /// Notes that the range of a component could not be read.
     pub fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
         let place = match by {
             Claimant::Cilium => CILIUM,
@@ -273,7 +274,7 @@ impl Settings {
     }
 }
 
-/// Whether a list of feature gates, `A=true,B=false`, enables the gate for NodePorts on loopback in nftables mode.
+/// Whether a list of feature gates such as `A=true,B=false` enables NodePorts on loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
     let gates = gates.split(',').filter_map(|gate| gate.trim().split_once('='));
     gates.rev().find(|(gate, _)| *gate == NFTABLES_LOCALHOST_GATE).map(|(_, value)| value == "true")

@@ -1,4 +1,4 @@
-//! Reads the settings of the cluster from every place of the API server that may contain settings.
+//! Reads the settings of the cluster from all places in the API that may contain settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use super::{
 };
 use portreeve_facts::{Claimant, Gap, Source, Why};
 
-/// The number of places: ConfigMaps, kube-apiserver's Pods, `/flagz`, and the objects of Calico and OpenShift.
+/// The number of places. They are the ConfigMaps, kube-apiserver's Pods, `/flagz`, Calico's object and OpenShift's
+/// object.
 pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
 
 const NAMESPACE: &str = "kube-system";
@@ -44,7 +45,8 @@ impl SettingsRead {
                 if source == Source::ConfigMaps {
                     self.facts.mark_all_missing(&[source], &error);
                 }
-                // If a place is absent, it has no range. If a place is forbidden, its range is unknown.
+                // If the place does not exist, the component has no range of its own. If the place is forbidden, this
+                // range is unknown.
                 if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
                     self.facts.settings.mark_claim_missing(by, error.gap(source));
                 }
@@ -66,7 +68,8 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// A place may be absent or forbidden. `node` is this node's name, because CiliumNodeConfigs apply to some nodes only.
+/// Reads all places. A place may be absent, or the user may lack the right to read it. `node` is this node's name,
+/// because CiliumNodeConfigs apply only to some nodes.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
@@ -82,7 +85,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // These Pods give only the arguments of kube-apiserver. The Pods of this node come from another list.
+    // Of these Pods, only the arguments of kube-apiserver are used. The Pods of this node are read with another list.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;
@@ -105,7 +108,8 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
     server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
-/// A cluster with Cilium has a ConfigMap of Cilium, so CiliumNodeConfigs are read only if this ConfigMap exists.
+/// Reads Cilium's settings. CiliumNodeConfigs are read only if Cilium's ConfigMap exists, because every cluster with
+/// Cilium has this ConfigMap.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
     let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
     let mut facts = FactsBuilder::default();

@@ -1,6 +1,7 @@
-//! A part of a document as a tree. Every value has its place in the file, except in JSON. An object's `kind` may follow
-//! its other fields, so each object is kept until it is complete. If an object is refused, the rest of its document is
-//! still read.
+//! A part of a document as a tree. Every value has its place in the file, except in JSON.
+//!
+//! The `kind` of an object may follow its other fields, so an object is kept until it is complete. If an object is
+//! refused, the other objects of its document are still read.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +20,7 @@ use serde_saphyr::Spanned;
 
 use crate::objects::{quoted, whole};
 
-/// The longest value whose end position is kept, in characters.
+/// The largest width of a value, in characters.
 const LONGEST: u64 = 256;
 const MERGE: &str = "<<";
 
@@ -27,7 +28,7 @@ const MERGE: &str = "<<";
 pub(crate) struct Node {
     /// Line and column within the document, from 1.
     pub(crate) at: (u64, u64),
-    /// The number of characters, if the value is on one line; otherwise 1.
+    /// The number of characters of a value on one line. For other values, 1.
     pub(crate) width: u64,
     pub(crate) value: Value,
 }
@@ -37,7 +38,7 @@ pub(crate) enum Value {
     Null,
     Flag(bool),
     Number(i64),
-    /// A number that no field of Kubernetes can have.
+    /// A number that is not an `i64`. No field that Portreeve reads accepts such a number.
     Fraction(f64),
     Text(String),
     List(Vec<Node>),
@@ -82,12 +83,12 @@ impl Node {
         }
     }
 
-    /// The fields that this value adds as the value of the key `<<`. As in kubectl (sigs.k8s.io/yaml/goyaml.v2
-    /// `decode.go`), they replace fields before `<<`, and fields after `<<` replace them. If there are several
-    /// mappings, the first replaces the others.
+    /// The fields that this value adds if it is the value of the key `<<`. The fields have the order of kubectl
+    /// (sigs.k8s.io/yaml/goyaml.v2 `decode.go`). They override fields before `<<`. Fields after `<<` override them. Of
+    /// several mappings, the first overrides the others.
     ///
     /// # Errors
-    /// When the value is no mapping, and no list of mappings.
+    /// If the value is neither a mapping nor a list of mappings.
     pub(crate) fn into_merged(self) -> Result<Vec<(String, Self)>, String> {
         let mappings = match self.value {
             Value::List(items) => items.into_iter().map(|it| it.value).rev().collect(),
@@ -116,8 +117,8 @@ impl Node {
         fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    /// The value at the end of a path such as `spec.ports[0].nodePort`. If this value is absent, returns the last
-    /// present value on the path.
+    /// The value at the end of a path such as `spec.ports[0].nodePort`. If this value is absent, the nearest parent
+    /// that is present is returned.
     pub(crate) fn at_field(&self, way: &str) -> &Self {
         let mut node = self;
         for part in way.split(['.', '[']) {
@@ -142,7 +143,7 @@ impl Node {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Value>::deserialize(deserializer)?;
-        // Numbers and addresses are on one line.
+        // A value without spaces and line breaks is on one line.
         let is_short = matches!(value, Value::Flag(_) | Value::Number(_) | Value::Fraction(_))
             || matches!(&value, Value::Text(text) if !text.contains(['\n', ' ']));
         let width = if is_short { referenced.span().len().clamp(1, LONGEST) } else { 1 };
@@ -186,7 +187,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        // A number that cannot be a port is kept, for the message about it.
+        // A number that is too large for a port is kept, so that the error message can contain the number.
         Ok(i64::try_from(number).map_or(Value::Fraction(number as f64), Value::Number))
     }
 
@@ -241,9 +242,9 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 }
 
 pub(crate) enum Key {
-    /// YAML allows other keys, but no field of Kubernetes has such a key.
+    /// The name of a field. YAML allows keys that are not texts, but fields of Kubernetes do not have such keys.
     Name(String),
-    /// `<<` without quotes in YAML. It adds the fields of other mappings.
+    /// The YAML key `<<` without quotes. It adds the fields of other mappings.
     Merge,
 }
 
@@ -253,7 +254,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Keys of YAML have a place. For a mapping in JSON, `Spanned` returns the first key as a text.
+/// Reads a key. Keys in YAML have a place. For a mapping in JSON, `Spanned` returns the first key as a text.
 struct KeyVisitor;
 
 impl<'de> Visitor<'de> for KeyVisitor {
@@ -270,8 +271,8 @@ impl<'de> Visitor<'de> for KeyVisitor {
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
         let Spanned { value, defined, .. } = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Key::Name(match value {
-            // The key `<<` without quotes has two characters, with quotes it has four. `referenced` may be the place of
-            // an alias, with any width, so `defined` counts. In JSON, the place is not known.
+            // The key `<<` has two characters without quotes, and four with quotes. `defined` is used, because
+            // `referenced` may be the place of an alias. In JSON, the place is not known.
             Value::Text(text) if text == MERGE && defined.span().len() == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
@@ -317,7 +318,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Refuses a list for a struct, which serde would accept.
+    /// Refuses a list where a struct is expected. By default, serde would accept the list.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

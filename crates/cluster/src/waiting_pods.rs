@@ -1,8 +1,8 @@
-//! Reads Pods that have no Node, in all namespaces, and keeps the Pods that wait for free ports.
+//! Reads Pods without a Node in all namespaces, and keeps the Pods that wait for free ports.
 //!
-//! A Pod without a Node is not among the Pods of any agent's node. Agents already have the right to read all Pods. The
-//! server has an index of Pods by Node, and few Pods have no Node. So the answer is small on a healthy cluster. Pods
-//! that wait for other reasons are dropped when they are parsed.
+//! An agent reads the Pods of its own node, and a Pod without a Node is not one of them. The server has an index of
+//! Pods by Node, and few Pods have no Node. So the answer is small in a healthy cluster. Pods that wait for other
+//! reasons are dropped when they are parsed.
 
 use serde_json::value::RawValue;
 
@@ -24,7 +24,7 @@ pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     list.map(|(facts, _)| facts)
 }
 
-/// Keeps only waiting Pods. A server without the field selector may send all Pods.
+/// Adds only Pods that wait for ports. A server that does not support the field selector may send all Pods.
 fn add_waiting(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
     let mut one = FactsBuilder::default();
     one.add::<Pod>(place, object);

@@ -1,7 +1,7 @@
 //! Splits a YAML stream into documents, so that each document is parsed alone.
 //!
-//! A line that begins with `---` or `...` ends a document anywhere, even inside a block scalar (YAML 1.2.2, 9.1.2). So
-//! lines alone show the end of a document.
+//! A line that begins with `---` or `...` always ends a document, even inside a block scalar (YAML 1.2.2, 9.1.2). So
+//! the end of a document is found without parsing the document.
 
 use std::{
     io::{self, BufRead, Read},
@@ -11,12 +11,12 @@ use std::{
 const CHUNK: u64 = 8 << 10;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A read gives bytes of the current document.
+/// A reader for one document at a time. [`Self::advance`] goes to the next document.
 pub(super) struct Documents<R> {
     reader: R,
     chunk: Vec<u8>,
     served: usize,
-    /// Whether the next chunk begins a line.
+    /// Whether the next chunk is the beginning of a line.
     fresh: bool,
     lines: u64,
     /// Whether the current document has begun. If true, another `---` ends the document.
@@ -32,7 +32,7 @@ impl<R: BufRead> Documents<R> {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Returns false if no document follows.
+    /// Goes to the next document. Returns false if there is none.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -50,7 +50,7 @@ impl<R: BufRead> Documents<R> {
         self.lines
     }
 
-    /// Returns false at the end of the document.
+    /// Reads the next chunk. Returns false at the end of the document.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -68,14 +68,14 @@ impl<R: BufRead> Documents<R> {
         self.fresh = self.chunk.ends_with(b"\n");
         if begins {
             self.lines += 1;
-            // kubectl accepts a byte order mark after `---`, and in no other place. Files that begin with the mark may
-            // have been joined with `---`.
+            // kubectl accepts a byte order mark after `---`, and refuses it on later lines. A user may join files that
+            // begin with the mark, with `---` between them.
             if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
                 self.chunk.drain(..BYTE_ORDER_MARK.len());
             }
             self.marked = is_marker(&self.chunk, b"---");
             if is_marker(&self.chunk, b"...") {
-                // The document gets an empty line in place of the marker.
+                // The marker line is replaced by an empty line of the document.
                 self.chunk.clear();
                 self.chunk.push(b'\n');
                 self.ended = self.begun;
@@ -126,7 +126,8 @@ mod tests {
         all
     }
 
-    /// kubectl 1.32 accepts a byte order mark after `---`. It refuses a mark on any other line except the first.
+    /// kubectl 1.32 accepts a byte order mark on the first line and after `---`. On any other line, kubectl refuses the
+    /// mark.
     #[test]
     fn a_byte_order_mark_is_skipped_at_the_beginning_of_a_document_only() {
         let joined = documents("a: 1\n---\n\u{feff}b: 2\n--- # c\n\u{feff}---\nc: 3\n");

@@ -1,4 +1,5 @@
-//! The settings of the YAML parser. Documents are streamed. Limits stop a few lines from growing to a large size.
+//! The settings of the YAML parser. Documents are streamed. With aliases, a few lines can become a large document, so
+//! there are limits.
 
 use serde_saphyr::{
     NonFiniteFloatPolicy, Options,
@@ -7,15 +8,15 @@ use serde_saphyr::{
 
 /// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
-/// The largest number of bytes of all anchors of one document. Multiplied by [`ALIASES`], it limits the size of all
-/// aliases.
+/// The largest number of bytes of all anchors in one document. The text from all aliases has at most [`ALIASES`] times
+/// as many bytes.
 const ANCHORED: usize = 64 << 10;
 
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
 
-/// A List of ten thousand objects is smaller than the limit.
+/// The options for a document that is kept as a tree. The limit allows a List of ten thousand objects.
 pub(super) fn tree() -> Options {
     options(2_000_000)
 }
@@ -38,12 +39,13 @@ fn options(most: usize) -> Options {
     serde_saphyr::options! {
         budget: bounds,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        // kubectl reads YAML 1.1, in which 017620 is 8080.
+        // kubectl parses YAML 1.1, in which 017620 is the octal number 8080.
         legacy_octal_numbers: true,
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // The parser passes repeated keys on, because the tree keeps the last value and merges `<<` at its place.
+        // The parser passes repeated keys on. The tree keeps the last value, and merges the fields of `<<` in their
+        // order.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         merge_keys: MergeKeyPolicy::AsOrdinary,
     }

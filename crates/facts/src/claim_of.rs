@@ -1,5 +1,5 @@
-//! A field that claims a port or an address. The object's content identifies the field, not the field's place in a
-//! file.
+//! A field that claims a port or an address. Fields are compared by the content of their object, not by their place in
+//! a file.
 
 use std::net::IpAddr;
 
@@ -21,19 +21,19 @@ pub struct ClaimOf {
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the port with this name, `port` and protocol. The nodePort alone does not identify the field:
-    /// an object may have the number twice, and the input may have the object twice with different numbers.
+    /// This `nodePort` of the Service port with this name, `port` and protocol. The nodePort alone is not enough: a
+    /// Service may use one nodePort in two entries. The input may also have a Service twice, with different nodePorts.
     NodePort(Option<u16>, String, u16, Protocol),
     /// This `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),
     /// This address of `externalIPs`.
     ExternalIp(IpAddr),
-    /// This port of a node, which pods of the object need.
+    /// This port of a node. Pods of the object need the port.
     PodPort(u16, Protocol),
 }
 
 impl ClaimOf {
-    /// The nodePort of a Service's port. If `port` is `None`, the Service's healthCheckNodePort.
+    /// The nodePort of a Service's port. If `port` is `None`, it is the Service's healthCheckNodePort.
     pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
         let field = match port {
             Some(port) => ClaimField::NodePort(port.node_port, port.name.clone(), port.port, port.protocol),
@@ -72,7 +72,7 @@ impl ClaimOf {
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
             Claimed::HostPort(number, protocol, _)
             | Claimed::HostNetworkPort(number, protocol)
-            // Only a refused field has this kind. It claims no port.
+            // A `ServicePort` is only in refused fields, which claim no port.
             | Claimed::ServicePort(number, protocol) => ClaimField::PodPort(number, protocol),
         };
         let Manifest { kind, namespace, name, .. } = manifest;

@@ -11,32 +11,33 @@ use super::{
     WaitingPod, Why, Workload,
 };
 
-/// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
+/// Namespace and name of the API server's Service. This Service has no NodePort, but a rule needs its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// All facts of the cluster, from files or from an API server.
 ///
-/// All snapshots and watches share the objects.
+/// The objects are shared between snapshots and watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether the user configured a source of the cluster. If true, a failure is an error. It does not mean that there
-    /// is no cluster.
+    /// Whether the user configured a source of the cluster. If true and the source cannot be read, this is an error,
+    /// not the absence of a cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. If the input has none, they are unread: the endpoints are unknown, not absent.
+    /// EndpointSlices. If the input has none, they count as unread, because the endpoints are unknown.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
-    /// The names of the Services whose EndpointSlices were read, in any namespace. `None` if all EndpointSlices were
+    /// The names of the Services whose EndpointSlices were read, in all namespaces. `None` if all EndpointSlices were
     /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node. From a file, Pods with this node's name as `nodeName`, or all Pods if this name is not known.
+    /// Pods of this node. From a file, these are the Pods with this node's name as `nodeName`. If this name is not
+    /// known, all Pods of the file.
     pub pods: Reading<Vec<Arc<Pod>>>,
-    /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
+    /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have these Pods.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
     /// Workloads in files whose pods will need ports of a node. The pods do not exist yet.
@@ -51,31 +52,30 @@ pub struct ClusterFacts {
     pub service_cidrs: Vec<IpNet>,
     /// The NodePort range in the settings of other components.
     pub range_claims: Vec<RangeClaim>,
-    /// The proxy's settings in the cluster: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
-    /// or `cilium-config` with `kube-proxy-replacement`.
+    /// The settings of the proxy in the cluster. They come from the ConfigMap `kube-system/kube-proxy`, from k3s
+    /// node-args, or from `cilium-config` with `kube-proxy-replacement`.
     pub proxy_config: Reading<ProxyConfig>,
-    /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
+    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
-    /// Objects that could not be used, each with its name, and Services that files lack. All objects that could be used
-    /// are facts.
+    /// Objects that could not be used, each with its name. If files lack Services, an entry says so.
     pub rejected: Vec<Gap>,
-    /// Services that were only partly read, by namespace and name. The missing part may exist in the cluster.
+    /// Namespaces and names of Services that were only partly read. The missing part may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread_services: Vec<(String, String)>,
 }
 
 impl ClusterFacts {
-    /// If the input lacks Services of the cluster, returns a `Gap` for them, as for an object that could not be used.
-    /// Each cluster has the Service [`API_SERVER`].
+    /// A `Gap` for missing Services, if the input lacks Services of the cluster. Each cluster has the Service
+    /// [`API_SERVER`]. If this Service is absent, other Services may also be absent.
     pub fn lacks_services(&self) -> Option<Gap> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let is_whole = services.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
         (!is_whole).then(|| Gap::new(Source::Services, Why::Malformed, self.origin.clone()))
     }
 
-    /// The reason, in words, why a file may lack Services of the cluster. `kubectl get services` writes the Services of
-    /// one namespace in the same form as the Services of all namespaces.
+    /// The reason, in words, why a file may lack Services of the cluster. The output of `kubectl get services` does not
+    /// show whether only one namespace was listed.
     pub fn services_in_doubt(&self) -> Option<String> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let first = services.first().map(|it| &*it.namespace);
@@ -92,8 +92,8 @@ impl ClusterFacts {
         }
     }
 
-    /// Sorts each kind of object by name, as an API server does. A file has any order, and the report must not depend
-    /// on the order.
+    /// Sorts each kind of object by name, as an API server does. Objects in a file may have any order, but the report
+    /// must not depend on this order.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         if let Reading::Seen(services) = &mut self.services {
@@ -112,7 +112,7 @@ impl ClusterFacts {
         self
     }
 
-    /// The names of the Services that have this port on an address of a node.
+    /// The names of the Services that clients reach at this port on an address of a node.
     pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
         let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);
         let services = self.services.known_part(Unread::Chooses).iter();
@@ -120,32 +120,32 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// The reason why the ports of some Services are unknown. An object that may be a Service could not be used, or
-    /// files lack Services.
+    /// The reason why the ports of some Services are unknown. For example, an object that may be a Service could not be
+    /// used, or files lack Services.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// The reason why the hostPorts of some Pods are unknown. An object that may be a Pod could not be used, or
-    /// [`Self::unplaced_pod`] is the reason.
+    /// The reason why the hostPorts of some Pods are unknown. It is an object that may be a Pod and could not be used,
+    /// or [`Self::unplaced_pod`].
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods).or_else(|| self.unplaced_pod())
     }
 
-    /// Like [`Self::unread_pod`], but only a Pod that has this hostPort may be on this node.
+    /// Like [`Self::unread_pod`], but a Pod whose node is unknown counts only if this Pod has this hostPort.
     pub fn unread_host_port(&self, (protocol, number): (Protocol, u16)) -> Option<&Gap> {
         let has = |pod: &Arc<Pod>| pod.ports.iter().any(|it| (it.protocol, it.host_port) == (protocol, Some(number)));
         let pods = self.pods.known_part(Unread::Reported("the gap of Pods"));
         self.unread_pod().filter(|gap| gap.source == Source::Pods || pods.iter().any(has))
     }
 
-    /// The reason why a Pod with a `nodeName` may be on this node.
+    /// The reason why it is unknown whether a Pod with a `nodeName` is on this node.
     pub fn unplaced_pod(&self) -> Option<&Gap> {
         let mut pods = self.pods.known_part(Unread::Reported("the gap of Pods")).iter();
         self.unknown_node().filter(|_| pods.any(|pod| pod.node.is_some()))
     }
 
-    /// The Pods that have a `nodeName` and may be on this node, because [this node's name is
+    /// The Pods that have a `nodeName` and may be on this node. The reason is that [this node's name is
     /// unknown](Self::unknown_node).
     pub fn unplaced_pods(&self) -> impl Iterator<Item = &Pod> {
         let is_unknown = self.unknown_node().is_some();
@@ -153,20 +153,23 @@ impl ClusterFacts {
         pods.filter(move |pod: &&Pod| is_unknown && pod.node.is_some() && !pod.finished)
     }
 
-    /// The ports of this node that [`Self::unplaced_pods`] may need, each with its Pod.
+    /// The ports of this node that [`Self::unplaced_pods`] may need. Each port has its Pod.
     pub fn unplaced_ports(&self) -> impl Iterator<Item = (u16, &Pod)> {
         self.unplaced_pods().flat_map(|pod| pod.needed_ports().map(move |(number, _)| (number, pod)))
     }
 
-    /// The reason why this node's name is unknown, among [`Self::rejected`].
+    /// The entry of [`Self::rejected`] that says why this node's name is unknown.
     pub fn unknown_node(&self) -> Option<&Gap> {
         let is_of_node = |gap: &&Gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous);
         self.rejected.iter().find(is_of_node).filter(|_| self.node_name.is_none())
     }
 
-    /// The reason why it is unknown which Pods and endpoints are on this node. The hostname is only a guess of the
-    /// node's name, and no Node, and no Pod with an address, has the name. `None` if the name is not needed: no Pod has
-    /// a `nodeName`, and no endpoint of a Service with a policy Local has one.
+    /// The reason why it is unknown which Pods and endpoints are on this node. If no name is configured, the hostname
+    /// is only a guess. The guess is confirmed by a Node with this name, or by a Pod that has an address and this
+    /// `nodeName`.
+    ///
+    /// `None` if no fact needs the name. Only a `nodeName` in a Pod needs the name, or a `nodeName` in an endpoint if a
+    /// Service has a policy Local.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
             return None;
@@ -178,7 +181,7 @@ impl ClusterFacts {
         let mut endpoints = self.endpoint_slices.known_part(unread).iter().flat_map(|it| &it.endpoints);
         let is_placed = pods.iter().any(|it| it.node.is_some()) || has_policy && endpoints.any(|it| it.node.is_some());
         let is_node = || self.nodes.known_part(unread).iter().any(|it| it.name == hostname);
-        // Each tenant can write the name of a node into a Pod. Only a kubelet writes a Pod's address.
+        // Any user can create a Pod with any `nodeName`. Only a kubelet writes a Pod's address.
         let is_of_pod = || pods.iter().any(|it| it.node.as_deref() == Some(hostname) && !it.ips.is_empty());
         let is_known = || is_node() || is_of_pod();
         (is_placed && !is_known()).then(|| {
@@ -189,14 +192,14 @@ impl ClusterFacts {
         })
     }
 
-    /// An EndpointSlice that could not be used. It may belong to any Service.
+    /// An EndpointSlice that could not be used. The EndpointSlice may belong to any Service.
     pub fn unread_slice(&self) -> Option<&Gap> {
         let slices = self.rejected.iter().filter(|gap| gap.source == Source::EndpointSlices);
         slices.min_by(|one, other| one.detail.cmp(&other.detail))
     }
 
-    /// The sources that were not read. EndpointSlices are left out, because rules need these sources to choose
-    /// EndpointSlices.
+    /// The sources that were not read. EndpointSlices are left out: rules choose EndpointSlices with the facts of these
+    /// sources.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
         let gaps = [
@@ -210,7 +213,7 @@ impl ClusterFacts {
         gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
     }
 
-    /// All EndpointSlices that were read.
+    /// All EndpointSlices that were read, if the EndpointSlices of Services with this name are among them.
     ///
     /// # Errors
     ///
@@ -224,7 +227,7 @@ impl ClusterFacts {
         Ok(slices)
     }
 
-    /// Whether the endpoints of the Services with these names were read, or cannot be read.
+    /// Whether the endpoints of the Services with these names were read, or could not be read.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         match &self.endpoint_slices {
             Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
@@ -240,21 +243,22 @@ pub struct Service {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`. A file that a person wrote has none.
+    /// `metadata.uid`. `None` for a Service in a file that a person wrote.
     pub uid: Option<Uid>,
     /// `spec.type`.
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`, each family once. An absent field means the families of the cluster IPs, or IPv4.
+    /// `spec.ipFamilies`, each family once. If the field is absent, these are the families of the cluster IPs. Without
+    /// cluster IPs, IPv4.
     #[serde(deserialize_with = "families")]
     pub families: &'static [Family],
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
     /// The `status.loadBalancer.ingress[].ip` entries whose `ipMode` is not `Proxy`.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// The families of `spec.loadBalancerSourceRanges`, each family once. Proxies drop packets of other clients to the
-    /// load balancer's addresses.
+    /// The families of `spec.loadBalancerSourceRanges`, each family once. If a client sends packets to the load
+    /// balancer's addresses and is outside of the ranges, proxies drop the packets.
     #[serde(default, skip_serializing_if = "<[Family]>::is_empty", deserialize_with = "families")]
     pub source_ranges: &'static [Family],
     /// `spec.externalTrafficPolicy` is `Local`.
@@ -265,33 +269,34 @@ pub struct Service {
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
     /// The label `service.kubernetes.io/service-proxy-name`. kube-proxy does not serve a Service with this label.
-    /// Cilium serves the Service if Cilium is configured with this name. If the Service has the label of headless
-    /// Services, the name is [`Self::OF_NO_PROXY`].
+    /// Cilium serves the Service if Cilium is configured with this name. [`Self::OF_NO_PROXY`] if the Service has the
+    /// label of headless Services.
     pub proxy_name: Option<String>,
-    /// The settings for Cilium in the Service's annotations and labels.
+    /// Cilium's settings for this Service, in the Service's annotations and labels.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
-    /// The program that announces the load balancer's addresses, if annotations name the program. Few Services have
-    /// such annotations.
+    /// The program that announces the load balancer's addresses. `None` if annotations do not name the program, as in
+    /// most Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Box<Announced>>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
 }
 
-/// The settings for Cilium in annotations and labels of a Service. kube-proxy reads none of these settings.
+/// Cilium's settings for a Service, in annotations and labels. kube-proxy does not use these settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForCilium {
-    /// `service.cilium.io/global`: endpoints of other clusters also serve the Service. EndpointSlices of this cluster
+    /// `service.cilium.io/global`: the Service also uses endpoints of other clusters. EndpointSlices of this cluster
     /// may lack these endpoints.
     pub global: bool,
-    /// `service.cilium.io/type`: Cilium serves only this part, not all parts of the Service's type.
+    /// `service.cilium.io/type`: Cilium serves the Service only as this type. For example, only the NodePort of a
+    /// LoadBalancer.
     pub only: Option<ServiceKind>,
     /// `service.cilium.io/node` or `service.cilium.io/node-selector`: only some nodes serve the Service.
     pub on_some_nodes: bool,
-    /// Cilium's Envoy answers for the Service, because it belongs to an Ingress or a Gateway of Cilium, or has
-    /// `service.cilium.io/lb-l7`.
+    /// Cilium's Envoy answers for the Service. The Service belongs to an Ingress or a Gateway of Cilium, or has the
+    /// annotation `service.cilium.io/lb-l7`.
     pub by_envoy: bool,
 }
 
@@ -302,42 +307,43 @@ impl ForCilium {
 }
 
 /// The program that announces a Service's load balancer addresses to the network, according to annotations of the
-/// Service. A controller writes the annotations, and a user with the right to change the Service may change them.
-/// MetalLB names the node only in Events and in ServiceL2Status objects.
+/// Service. A controller writes the annotations. A user who may change the Service may also change them. For MetalLB,
+/// annotations do not name the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
-    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader. In
-    /// ARP mode, kube-vip 0.5.0 to 1.0.3 writes the annotation. In BGP mode, kube-vip 1.0.4 to 1.2.3 also writes the
-    /// annotation, and each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
-    /// `pkg/services/services.go`). Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is
-    /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`). Both values may differ from the Node's
-    /// name.
+    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader.
+    /// kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 writes it in BGP mode too,
+    /// and then each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// `pkg/services/services.go`).
+    ///
+    /// The value may differ from the Node's name. Before 0.8.0, it is the name of the host. Since 0.8.0, it is
+    /// `vip_nodename`, if this is set (`pkg/manager/manager.go`).
     pub host: Option<String>,
-    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. Until 0.13.12, the
-    /// annotation's name was `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes and removes
-    /// the annotation together with the address (`controller/service.go`). MetalLB never puts an address on a link.
+    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. MetalLB 0.13.8 to 0.16.1
+    /// writes and removes the annotation together with the address (`controller/service.go`). Until 0.13.12, the
+    /// annotation was `metallb.universe.tf/ip-allocated-from-pool`. MetalLB does not add the address to a link.
     pub pool: Option<String>,
 }
 
-/// Reads families without repetitions. A file may repeat a family a hundred times, and rules try each combination.
+/// Reads families, each family once. A file may repeat a family a hundred times, and rules would try each combination.
 fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Family], D::Error> {
     Vec::<Family>::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {
-    /// The proxy name of a Service that no proxy serves. This text is no valid value of a label.
+    /// The proxy name of a Service that no proxy serves. This text is not valid as a label, so users cannot choose it.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
-    /// The numbers of the Service on each node: each nodePort with its port, and the healthCheckNodePort without a
-    /// port.
+    /// The ports that the Service claims on each node: each nodePort with its Service port, and the healthCheckNodePort
+    /// without a Service port.
     pub fn numbers(&self) -> impl Iterator<Item = (u16, Option<&ServicePort>)> {
         let of_ports = self.ports.iter().filter_map(|port| Some((port.node_port?, Some(port))));
         of_ports.chain(self.health_check_node_port.map(|number| (number, None)))
     }
 
-    /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, or an external
-    /// address.
+    /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, an external IP or a
+    /// load balancer's IP.
     pub fn is_reached_at_a_node(&self) -> bool {
         self.numbers().next().is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
@@ -367,19 +373,21 @@ impl ServiceKind {
 /// One entry of `spec.ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePort {
-    /// `name`; empty if the Service has only one port.
+    /// `name`. May be empty if the Service has only one port.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
-    /// `targetPort`, or else `port`. `None` for a named port, or if the Service has no selector.
+    /// `targetPort`. If it is absent, the value is `port`. `None` for a named target port, or if the Service has no
+    /// selector.
     #[serde(default)]
     pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
-    /// Whether a client chose `nodePort`: `f:nodePort` is in the managedFields of a Create or an Apply. `None` if the
-    /// object has no managedFields. The value is only a hint, because a Create from a backup also has `f:nodePort`.
+    /// Whether a client chose `nodePort`. If so, an entry of managedFields contains `f:nodePort`. `None` if
+    /// managedFields do not contain the port. The value is only a hint: if a backup is restored, its nodePorts also
+    /// count as chosen.
     pub fixed: Option<bool>,
 }
 
@@ -401,11 +409,11 @@ pub struct EndpointSlice {
 /// One entry of an EndpointSlice's `ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPort {
-    /// `name`, the same name as in the Service's port.
+    /// `name`, which equals the name of the Service's port.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
-    /// `port`. An absent port means all ports. Proxies ignore an entry without a port.
+    /// `port`. If it is absent, the entry means all ports. Proxies ignore such an entry.
     pub port: Option<u16>,
 }
 
@@ -414,13 +422,14 @@ pub struct EndpointPort {
 pub struct Endpoint {
     /// `addresses`. kube-proxy uses only the first address.
     pub addresses: Vec<IpAddr>,
-    /// `conditions.ready`. If absent, true.
+    /// `conditions.ready`. If it is absent, true.
     pub ready: bool,
-    /// `conditions.serving`. If absent, the value of `ready`.
+    /// `conditions.serving`. If it is absent, the value of `ready`.
     pub serving: bool,
-    /// `conditions.terminating`. If absent, false.
+    /// `conditions.terminating`. If it is absent, false.
     pub terminating: bool,
-    /// `nodeName`. If it is absent, the endpoint is on no node for kube-proxy, and on every node for Cilium.
+    /// `nodeName`. If it is absent, kube-proxy treats the endpoint as on no node, and Cilium treats it as on every
+    /// node.
     pub node: Option<String>,
 }
 
@@ -437,8 +446,8 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. Only a Node that is read in full has it,
-    /// such as this node's own Node.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. `None` if only a short row of the Node was
+    /// read. This node's own Node is always read in full.
     #[serde(default)]
     pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`. Empty in snapshots that are older than this field.
@@ -471,9 +480,9 @@ pub enum NodeAddressKind {
 pub struct NodePortRange {
     /// The range.
     pub range: PortRange,
-    /// The kind of the range's source.
+    /// The kind of source from which the range comes.
     pub source: RangeSource,
-    /// The source, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
+    /// The source in words, for example `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
     pub place: String,
 }
 
@@ -493,11 +502,11 @@ impl NodePortRange {
     }
 }
 
-/// The kind of source of a NodePort range, the best first.
+/// The kind of source of a NodePort range. The best source comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeSource {
-    /// The user gave it: `--node-port-range`, `--set`.
+    /// The user gave the range, with `--node-port-range` or `--set`.
     Flag,
     /// kube-apiserver's `/flagz` (Kubernetes 1.36).
     Flagz,
@@ -509,22 +518,22 @@ pub enum RangeSource {
     KubeadmConfig,
     /// `network.config.openshift.io/cluster`.
     OpenshiftNetwork,
-    /// The default: no source names a range.
+    /// No source has a range, so the default is assumed.
     Assumed,
 }
 
-/// The NodePort range in the settings of a component other than the API server.
+/// The NodePort range in the settings of a component that is not the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeClaim {
     /// The component.
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
-    /// The source of the setting, also if the source could not be read.
+    /// The source of the ranges. Present even if the source could not be read.
     pub place: String,
 }
 
-/// A component with its own setting of the NodePort range.
+/// A component that has its own setting for the NodePort range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claimant {
@@ -534,27 +543,29 @@ pub enum Claimant {
     Calico,
 }
 
-/// Facts about the node from the command line or the configuration. They replace the facts that were read.
+/// Facts about the node from the command line or from the configuration. They replace the facts that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--proxy-mode`.
     pub proxy_mode: Option<Learned<Mode>>,
-    /// `--set proxy_mode`. Unlike [`Self::proxy_mode`], it does not state that a proxy of this mode runs now.
+    /// `--set proxy_mode`. This mode is only supposed: [`Self::proxy_mode`] states the mode of a proxy that runs now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supposed_mode: Option<Learned<Mode>>,
-    /// The node's settings before `--set` changed a setting. The open sockets got their ports with these settings.
+    /// The node's settings before `--set` changed a setting. The ports of open sockets were chosen under these
+    /// settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sysctls_before: Option<Sysctls>,
 }
 
 impl Overrides {
-    /// The mode that replaces the mode of the proxy: the supposed mode, otherwise the mode that a user stated.
+    /// The mode that replaces the mode of the proxy. It is the supposed mode. If there is none, it is the mode that a
+    /// user stated.
     pub fn mode(&self) -> Option<&Learned<Mode>> {
         self.supposed_mode.as_ref().or(self.proxy_mode.as_ref())
     }
 }
 
-/// Major, minor and patch of a version such as `v1.36.3+k3s1`. `None` if the text is not a version.
+/// Major, minor and patch number of a version such as `v1.36.3+k3s1`. `None` if the text is not a version.
 pub fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??, parts.next()??))

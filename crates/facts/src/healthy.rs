@@ -21,9 +21,9 @@ use super::{
     SNAPSHOT_SCHEMA, Snapshot, SockStat, Socket, Source, State, Sysctls, Tunnel, Why,
 };
 
-/// The node's primary addresses.
+/// The first address of each family on the node.
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
-/// The node's second addresses.
+/// The second address of each family on the node.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// The address on which the agent listens.
 pub const OWN_PORT: &str = "192.0.2.1:29517";
@@ -36,7 +36,7 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// An unread fact, in tests.
+/// A fact that was not read, in tests.
 pub fn gap<T>(source: Source, why: Why) -> Reading<T> {
     Reading::Gap(Gap::new(source, why, "so the test says"))
 }
@@ -83,7 +83,7 @@ impl Snapshot {
         .listens_as("[::]:10250", daemon("kubelet", 700))
     }
 
-    /// The node with the proxy in this mode, and with the mode's defaults.
+    /// The node with the proxy in this mode. The proxy has the default settings of the mode.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let mut world = self.clone();
         world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
@@ -96,7 +96,7 @@ impl Snapshot {
         world
     }
 
-    /// The node with an unknown proxy, which has no mode and no settings.
+    /// The node if nothing about the proxy can be read.
     pub fn without_proxy(mut self) -> Self {
         let proxy = &mut self.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
@@ -108,13 +108,13 @@ impl Snapshot {
         self
     }
 
-    /// Adds an object of this source that could not be used.
+    /// Adds an object that could not be used, from this source.
     pub fn rejects(mut self, source: Source) -> Self {
         self.cluster.rejected.push(Gap::new(source, Why::Malformed, "test"));
         self
     }
 
-    /// The node if nobody configured its name, and no object has its hostname.
+    /// The node without a configured name. The hostname is not a name of any object.
     pub fn unnamed(mut self) -> Self {
         (self.cluster.node_name, self.kernel.hostname) = (None, "vm".to_owned());
         self.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "test"));
@@ -160,7 +160,7 @@ impl Snapshot {
         self.socket(Protocol::Tcp, state, local, remote, |_| ())
     }
 
-    /// Adds a socket. The state decides whether the socket is a listener.
+    /// Adds a socket. It is a listener if `state` is the state of a listener.
     #[track_caller]
     pub fn socket(
         mut self,
@@ -199,7 +199,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds an address to a link. If the link is missing, it is added.
+    /// Adds an address to a link. If the node has no link with this name, the link is added too.
     pub fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -219,7 +219,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds a tunnel that is up, and whose port is open for IPv4.
+    /// Adds a tunnel. The tunnel is up, and its port is open for IPv4.
     pub fn tunnel(mut self, name: &str, kind: &str, port: u16, change: impl FnOnce(&mut Link)) -> Self {
         let links = &mut interfaces_of(&mut self).links;
         let mut link = Link {
@@ -244,28 +244,28 @@ impl Snapshot {
         self
     }
 
-    /// The node with other ephemeral and reserved ports, as `--set` supposes them.
+    /// The node with supposed ephemeral and reserved ports, as with `--set`.
     #[track_caller]
     pub fn supposing(mut self, range: &str, reserved: &str) -> Self {
         self.overrides.sysctls_before = Some(self.kernel.sysctls.clone());
         self.ephemeral(range, reserved)
     }
 
-    /// The node if a user configured the mode. The proxy's own mode and settings were not read.
+    /// The node if a user stated the proxy's mode, and the proxy itself could not be read.
     pub fn with_user_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
         world
     }
 
-    /// Sets the NodePort range, as read from `/flagz`.
+    /// Sets the NodePort range. The source of the range is `/flagz`.
     #[track_caller]
     pub fn node_port_range(mut self, range: &str) -> Self {
         seen(&mut self.cluster.node_port_range).range = range.parse().expect("a range");
         self
     }
 
-    /// The node without a source of the NodePort range.
+    /// The node if no source has a NodePort range, so that the default is assumed.
     pub fn assumed_range(mut self) -> Self {
         self.cluster.node_port_range = Reading::Seen(NodePortRange::assumed());
         self
@@ -327,7 +327,7 @@ pub fn proxy_holder() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }
 
-/// A process, with its control group.
+/// A process and its control group.
 pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
     let pod = pod_uid.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None });
     Owner::Held(Holder {
@@ -336,7 +336,7 @@ pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner
     })
 }
 
-/// The value of a fact, for a change. Panics if the fact was not read.
+/// The value of a fact, so that a test can change it. Panics if the fact was not read.
 #[track_caller]
 pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -345,13 +345,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// The links and addresses, for a change. Panics if they were not read.
+/// The links and addresses, so that a test can change them. Panics if they were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// The objects of one kind, for a change. Panics if they were not read.
+/// The objects of one kind, so that a test can change them. Panics if they were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

@@ -1,4 +1,4 @@
-//! The facts that were read: plain data about one node and its cluster, which can be serialized.
+//! The facts that Portreeve reads about one node and its cluster. They are plain data, and can be serialized.
 //!
 //! The crate has no behaviour: no I/O, no clock, no thresholds and no Kubernetes client types. It depends on no other
 //! crate of this repository.

@@ -1,10 +1,10 @@
-//! Objects of manifests: the fields that claim ports and addresses, and the place of each field.
+//! Objects of manifests, and their fields that claim ports and addresses. Each field has its place in the file.
 
 use std::{fmt, net::IpAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use super::Protocol;
 
-/// A file: a name that is safe to print, and the path for other programs. Two files may have equal printed names.
+/// A file: a name that is safe to print, and the path for other programs. The printed names of two files may be equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Arc<(String, PathBuf)>);
 
@@ -14,7 +14,7 @@ impl FileName {
         Self(Arc::new((name, path)))
     }
 
-    /// The path, without changes.
+    /// The path, byte for byte.
     pub fn path(&self) -> &[u8] {
         self.0.1.as_os_str().as_encoded_bytes()
     }
@@ -43,22 +43,23 @@ pub struct Place {
     pub line: u64,
     /// The column in characters, from 1.
     pub column: u64,
-    /// The number of characters of the value, if it is on one line; otherwise 1.
+    /// The number of characters of a value on one line. For other values, 1.
     pub width: u64,
     /// The template from which helm rendered this part of standard input, for example `shop/templates/web.yaml`. The
-    /// name begins with the name of the chart. `line` counts lines of the rendered text, not of the template.
+    /// name begins with the name of the chart. `line` is a line of the rendered text, not of the template.
     pub template: Option<FileName>,
 }
 
 impl Place {
-    /// The file that a user would change: the template, otherwise the file.
+    /// The file in which a user would change the field. It is the template, if the text was rendered from one.
     pub fn file(&self) -> &FileName {
         self.template.as_ref().unwrap_or(&self.file)
     }
 }
 
 impl fmt::Display for Place {
-    /// `deploy/web.yaml:12:17`. For rendered text, `shop/templates/web.yaml (standard input:12:17)`.
+    /// Prints a place such as `deploy/web.yaml:12:17`. For rendered text, prints `shop/templates/web.yaml (standard
+    /// input:12:17)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, template, .. } = self;
         match template {
@@ -68,11 +69,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// The annotation that lists rules of `lint`, as `RULE,RULE`. The user accepts the findings of these rules about the
-/// annotated object.
+/// An annotation with the names of rules of `lint`, as `RULE,RULE`. The user accepts the findings of these rules about
+/// the object.
 pub const ACCEPT: &str = "portreeve/accept";
 
-/// The accepted rules of an object.
+/// The rules that the user accepts for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepts {
     /// The names of rules, as written in the annotation.
@@ -94,7 +95,7 @@ pub struct Manifest {
     pub accepts: Option<Accepts>,
     /// The fields that claim a port or an address, in the order of the file.
     pub claims: Vec<Claim>,
-    /// The fields whose ports the API server refuses. They claim no port.
+    /// The fields that the API server refuses. They claim no port.
     pub refused: Vec<Refused>,
 }
 
@@ -114,7 +115,7 @@ impl fmt::Display for Manifest {
 /// A field that claims a port or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The path of the field, `spec.ports[0].nodePort`.
+    /// The path of the field, for example `spec.ports[0].nodePort`.
     pub path: String,
     /// The place of the value.
     pub place: Place,
@@ -124,7 +125,7 @@ pub struct Claim {
     pub of_port: Option<(String, u16)>,
 }
 
-/// A field that the API server refuses, whatever other objects exist.
+/// A field that the API server always refuses. Other objects do not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The field and its claim.
@@ -138,22 +139,22 @@ pub struct Refused {
 pub enum Refusal {
     /// A `nodePort` in a Service of type ClusterIP.
     NodePort,
-    /// A `healthCheckNodePort` in a Service that is no LoadBalancer with `externalTrafficPolicy: Local`.
+    /// A `healthCheckNodePort` in a Service that is not a LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
-    /// A port of the node that another container port of the pod already has, for the same protocol and `hostIP`.
+    /// A port of the node that another container of the pod also has, with the same protocol and `hostIP`.
     Twice,
-    /// Like `Twice`, in a template that lacks one of the two hostPorts. In the host's network, the API server adds the
-    /// hostPort to the pods, not to the template (`pkg/apis/core/v1/defaults.go` `SetDefaults_Pod`).
+    /// Like `Twice`, but in a pod template without one of the two hostPorts. In the host network, the API server adds
+    /// the missing hostPort to pods, not to templates (`pkg/apis/core/v1/defaults.go` `SetDefaults_Pod`).
     TwiceInPods,
-    /// A `port` of a Service, if another entry of the Service has the same number and protocol (`ValidateService`).
+    /// A `port` of a Service that another entry of the Service also has, with the same protocol (`ValidateService`).
     PortTwice,
-    /// The name of a Service's port, if another port of the Service has this name (`validateServicePort`).
+    /// The name of a Service's port that another port of the Service also has (`validateServicePort`).
     NameTwice,
-    /// A `hostPort` in the host's network that differs from this `containerPort`.
+    /// A `hostPort` that differs from its `containerPort`, which is this port. In the host network, both must be equal.
     NotThePort(u16),
 }
 
-/// The claim of a field.
+/// What a field claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// `spec.ports[].nodePort`.
@@ -164,14 +165,14 @@ pub enum Claimed {
     ExternalIp(IpAddr),
     /// `hostPort` of a container, and its `hostIP`.
     HostPort(u16, Protocol, Option<IpAddr>),
-    /// `containerPort` of a container in the host's network.
+    /// `containerPort` of a container in the host network.
     HostNetworkPort(u16, Protocol),
-    /// `spec.ports[]` of a Service, if the API server refuses the entry. The entry claims no port of a node.
+    /// The `port` or `name` of an entry in `spec.ports`, if the API server refuses it. It claims no port of a node.
     ServicePort(u16, Protocol),
 }
 
 impl Claimed {
-    /// The port and its protocol. Health checks use TCP.
+    /// The port of a node and its protocol. For a health check, the protocol is TCP.
     pub fn port(self) -> Option<(u16, Protocol)> {
         match self {
             Self::NodePort(port, protocol)
@@ -183,7 +184,7 @@ impl Claimed {
         }
     }
 
-    /// The port of a node that pods need, and its protocol.
+    /// The port of a node that pods need, with its protocol.
     pub fn of_pods(self) -> Option<(u16, Protocol)> {
         match self {
             Self::HostPort(..) | Self::HostNetworkPort(..) => self.port(),
@@ -191,17 +192,17 @@ impl Claimed {
         }
     }
 
-    /// The node's address on which pods need a port. `None` means all addresses.
+    /// The address of the node on which pods need a port. `None` means all addresses.
     pub fn host_ip(self) -> Option<IpAddr> {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods need a port on loopback only. If so, sockets on all other addresses of the node do not conflict.
+    /// Whether pods need a port only on loopback. If so, sockets on other addresses of the node do not conflict.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }
 
-    /// The port of a Service, and its protocol.
+    /// The port that a Service claims on each node, with its protocol.
     pub fn of_service(self) -> Option<(u16, Protocol)> {
         match self {
             Self::NodePort(..) | Self::HealthCheckNodePort(_) => self.port(),

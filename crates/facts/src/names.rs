@@ -1,25 +1,25 @@
-//! The rules for names in Kubernetes (k8s.io/apimachinery/pkg/util/validation). A valid name can never be an option of
-//! a command.
+//! The rules for names in Kubernetes (k8s.io/apimachinery/pkg/util/validation). A valid name does not begin with `-`,
+//! so it cannot be an option of a command.
 
 use super::text;
 
 /// The longest label, in bytes (RFC 1123).
 const LABEL: usize = 63;
 
-/// The form of a name, as text.
+/// The form of a name, in words for users.
 pub const SUBDOMAIN: &str =
     "a name of the characters a to z, 0 to 9, - and . that begins and ends with a letter or a digit";
-/// The form of the name of a Service or a namespace, as text.
+/// The form of the name of a Service or a namespace, in words for users.
 pub const LABEL_WORDS: &str =
     "a name of at most 63 characters a to z, 0 to 9 and - that begins and ends with a letter or a digit";
 
-/// Whether a text is a DNS subdomain: the name of a Pod, a Node and most other objects.
+/// Whether a text is a DNS subdomain. Names of Pods, Nodes and most other objects have this form.
 pub fn is_subdomain(name: &str) -> bool {
     name.len() <= text::NAME && name.split('.').all(is_part)
 }
 
-/// Whether a text is a DNS label: the name of a namespace or of a Service. With `RelaxedServiceNameValidation`, the
-/// name of a Service may begin with a digit.
+/// Whether a text is a DNS label. Names of namespaces and Services have this form. With `RelaxedServiceNameValidation`,
+/// the name of a Service may begin with a digit.
 pub fn is_label(name: &str) -> bool {
     name.len() <= LABEL && is_part(name)
 }

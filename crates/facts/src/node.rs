@@ -14,28 +14,30 @@ use super::{
     Socket, Source, Unread, Why,
 };
 
-/// All facts of the node. Each fact that was not read has its own reason.
+/// All facts of the node. Each fact that was not read has the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
     /// `/proc/sys/kernel/hostname`.
     pub hostname: String,
     /// `/proc/sys/kernel/osrelease`.
     pub release: String,
-    /// The time at which the node booted, by the node's present clock. Absent in recorded files.
+    /// The time at which the node booted, according to the node's present clock. `None` in recorded files.
     #[serde(default)]
     pub booted: Option<Timestamp>,
-    /// The capabilities of this process that a reader would use, e.g. `CAP_NET_ADMIN`.
+    /// The capabilities that this process has, of those that Portreeve uses. For example, `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
-    /// Listening sockets on all ports: TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a local port.
+    /// Listening sockets on all ports. These are TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a
+    /// local port.
     pub listeners: Reading<Vec<Socket>>,
-    /// The reason why UDP listeners are missing, if they are missing. Too many UDP sockets must not hide TCP sockets.
+    /// The reason why UDP listeners were not read. A reason does not affect TCP listeners, so that many UDP sockets
+    /// cannot hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
-    /// The source of sockets: sock_diag, or `/proc/net` with its limits.
+    /// The source of the sockets: sock_diag, or `/proc/net`, which shows less.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
     pub clients: Reading<Clients>,
-    /// Use of the host's ephemeral port range, by destination.
+    /// The use of the host's ephemeral ports, for each destination.
     pub ephemeral: Reading<EphemeralUse>,
     /// The network namespaces that belong to pods.
     pub pod_namespaces: Reading<Vec<PodNamespace>>,
@@ -47,28 +49,29 @@ pub struct KernelFacts {
     pub interfaces: Reading<Arc<Interfaces>>,
     /// Nameservers in the host's resolv.conf.
     pub nameservers: Reading<Vec<IpAddr>>,
-    /// The IPVS virtual servers. Empty if the kernel has IPVS, and IPVS has no virtual server.
+    /// The IPVS virtual servers. Empty if the kernel has IPVS but no virtual server.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// IPVS connections to requested ports: the first 4,096, and every connection to which IPVS gave the answer to a
-    /// flow of [`Masquerade::unanswered`].
+    /// IPVS connections to the ports in the query. At most 4,096 are kept. Connections that explain a flow of
+    /// [`Masquerade::unanswered`] are kept in any case.
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
-    /// Flows whose source address was translated to an address of this node. Reading them needs CAP_NET_ADMIN.
+    /// Flows whose source address was translated to an address of this node. To read these flows, a process needs
+    /// CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_requested")]
     pub masquerade: Reading<Masquerade>,
-    /// The pools of source ports with the most used ports, the busiest first. At most 16 pools, each with at least 64
-    /// flows. Read only if there is a sign that source ports may be nearly used up.
+    /// The pools of masqueraded source ports with the most used ports, the busiest pool first. At most 16 pools are
+    /// kept, each with at least 64 flows. The pools are read only if source ports may be nearly used up.
     #[serde(default = "Masquerade::pools_not_requested")]
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
-    /// nft tables and iptables chains.
+    /// The tables of nftables and the chains of iptables.
     pub netfilter: Reading<Netfilter>,
-    /// The answers of kube-proxy on loopback.
+    /// What kube-proxy answers on loopback.
     pub proxy: ProxyFacts,
-    /// The answers to a GET on each requested healthCheckNodePort.
+    /// The answers to a GET request on each healthCheckNodePort of the query.
     pub health_checks: Reading<Vec<HealthCheckAnswer>>,
 }
 
 impl KernelFacts {
-    /// The facts for judging objects without a node. No node was scanned, so every fact is unread.
+    /// The facts if no node was scanned, and only objects are judged. Every fact is unread.
     pub fn not_requested() -> Self {
         Self {
             hostname: String::new(),
@@ -108,8 +111,8 @@ impl KernelFacts {
         }
     }
 
-    /// Adds this snapshot's settings to the count of ephemeral ports, if an earlier version of Portreeve recorded the
-    /// count without settings. Call this function before you change settings.
+    /// Adds the settings of this snapshot to its count of ephemeral ports, if an earlier version of Portreeve recorded
+    /// the count without settings. Call this function before you change settings.
     pub fn record_extent(&mut self) {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;
@@ -129,8 +132,8 @@ impl KernelFacts {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
-    /// Takes the facts of one source from `other`. Only a source that [walks connections](Source::walks_connections)
-    /// may come from another snapshot.
+    /// Replaces the facts of one source with the facts of `other`. A source may come from another snapshot only if it
+    /// [walks connections](Source::walks_connections).
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -150,40 +153,42 @@ fn unread<T>(source: Source) -> Reading<T> {
     Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
 }
 
-/// The facts that a scan reads in addition to the facts of every scan.
+/// What a scan reads in addition to the facts that every scan reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
-    /// Ports of listeners whose owners are read: the NodePort range, and every other port that a rule needs.
+    /// Ports. The scan reads who owns the listeners on these ports. They are the NodePort range, and all other ports
+    /// that a rule needs.
     pub owner_ports: PortSet,
-    /// Local ports. The scan lists client sockets on these ports, and masqueraded flows that have no answer.
+    /// Local ports. The scan lists client sockets on these ports. It also lists masqueraded flows without an answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and may be unable to get, and the port of `owner`. If no process listens on one
-    /// of these ports, the scan reads two more facts: the peers of the port's clients that are servers, and the sockets
-    /// that are bound to the port without listening.
+    /// Local ports that a server needs but may not get, and the port of `owner`. If no process listens on one of these
+    /// ports, the scan reads two more facts. The first is the peers of the port's clients that are servers. The second
+    /// is the sockets that are bound to the port but do not listen.
     pub contested: PortSet,
-    /// Whether the scan also searches for clients on ports outside the ephemeral port range. Such a client chose its
-    /// port by number. On a host with many connections, this search costs more than all other facts.
+    /// Whether the scan also searches for clients on ports outside the ephemeral port range. The program of such a
+    /// client chose the port itself. On a host with many connections, this search costs more than all other facts.
     pub bound_on_purpose: bool,
-    /// Ports on which masqueraded flows are counted. Empty if no rule needs the count, because counting takes about a
+    /// Ports for which masqueraded flows are counted. Empty if no rule needs the count. Counting takes about a
     /// microsecond for each masqueraded flow.
     pub masquerade_ports: PortSet,
-    /// Whether pools of masqueraded source ports are counted, if there is a sign that source ports may be nearly used
+    /// Whether pools of masqueraded source ports are counted. They are counted only if source ports may be nearly used
     /// up.
     pub masquerade_pools: bool,
     /// healthCheckNodePorts to query. At most 64 are queried.
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept. A command line can contain secrets.
     pub command_lines: bool,
-    /// The queries of single pods' network namespaces, by the uid in the pod's control groups. Empty on a healthy node.
+    /// For each pod in this map, the scan reads the pod's network namespace. The key is the uid in the pod's control
+    /// groups. The map is empty on a healthy node.
     pub pods: BTreeMap<String, PodQuery>,
-    /// Facts that no rule needs, so they are not read.
+    /// Facts that the scan does not read, because no rule needs them.
     pub skipped: BTreeSet<Source>,
 }
 
-/// The query of one pod's own network namespace.
+/// What to read in one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
-    /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts their use.
+    /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts how many of them are used.
     pub ephemeral: Option<PortSet>,
     /// The ports that the pod's servers need. The pod's sockets on these ports are listed.
     pub needed: PortSet,

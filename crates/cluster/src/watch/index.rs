@@ -1,4 +1,4 @@
-//! All known objects of the cluster, and the facts that follow from them. The index does no I/O and reads no clock:
+//! All known objects of the cluster, and the facts from these objects. The index does no I/O and reads no clock:
 //! callers pass updates and the time.
 
 use std::{
@@ -22,14 +22,15 @@ use crate::{
 };
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why};
 
-/// A change of the known state of a resource.
+/// A change of what is known about a resource.
 #[derive(Debug)]
 pub enum Update {
     /// The address of the connected server.
     Connected(String),
     /// Every object of a selection was read.
     Replaced(Selection, ObjectBatch),
-    /// `None` if no rule uses the object, or if it was deleted.
+    /// The name of an object, and its new state. The state is `None` if no rule uses the object, or if the object was
+    /// deleted.
     Applied(String, Option<CachedObject>),
     /// The names of the Services whose endpoints are needed from now on.
     EndpointsNeeded(Arc<BTreeSet<String>>),
@@ -39,7 +40,7 @@ pub enum Update {
     Failed(Error),
 }
 
-/// The facts of one object in the smallest form. An object in a file gives the same facts.
+/// The facts from one object. An object in a file gives the same facts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CachedObject {
     /// Only a Service.
@@ -50,19 +51,19 @@ pub enum CachedObject {
     Pod(Arc<Pod>),
     /// Only a Node.
     Node(Arc<Node>),
-    /// Settings, Pods that wait for ports, or an object with rejected fields. All are rare.
+    /// Settings, Pods that wait for ports, or an object with rejected fields. Such objects are rare.
     More(Arc<FactsBuilder>),
 }
 
 impl CachedObject {
-    /// `None` if no rule uses the object, for example a headless Service.
+    /// Decodes an object. `None` if no rule uses the object, for example a headless Service.
     pub(crate) fn read<K: Object>(place: &str, object: &RawValue) -> (Identity, Option<Self>) {
         let mut facts = FactsBuilder::default();
         (facts.add::<K>(place, object), Self::new(facts))
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // A Pod that the kubelet refused has no variant of its own, because such Pods are rare.
+        // A Pod that the kubelet refused has no variant of its own, because such Pods are rare. It becomes `More`.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }
@@ -86,7 +87,7 @@ impl CachedObject {
         }
     }
 
-    /// Whether the object belongs to a selection. An answer may contain more objects than were selected.
+    /// Whether the object belongs to a selection. A server may send more objects than were selected.
     pub fn is_within(&self, selection: &Selection) -> bool {
         let slice = match self {
             Self::EndpointSlice(slice) => Some(slice),
@@ -101,10 +102,11 @@ impl CachedObject {
 #[derive(Debug, Default)]
 pub struct ObjectBatch {
     pub(crate) objects: BTreeMap<Box<str>, CachedObject>,
-    /// Objects outside the selection are dropped when they are read, because a cluster has far more EndpointSlices than
+    /// Objects outside the selection are dropped when they are read. A cluster may have far more EndpointSlices than
     /// rules need.
     selection: Selection,
-    /// The objects that are known already. Memory never has an unchanged object twice.
+    /// The objects that are already known. An unchanged object is taken from here, so that memory contains it only
+    /// once.
     known: Option<KnownObjects>,
 }
 
@@ -119,7 +121,7 @@ impl ObjectBatch {
         Self { objects: [(Box::default(), object)].into(), ..Self::default() }
     }
 
-    /// Adds an object, or its new state.
+    /// Adds an object, or replaces the object with this name.
     pub fn put(&mut self, title: String, object: Option<CachedObject>) {
         match object.filter(|object| object.is_within(&self.selection)) {
             None => drop(self.objects.remove(&*title)),
@@ -156,22 +158,22 @@ struct ResourceCache {
 }
 
 impl Index {
-    /// An empty index. `configured_node` is this node's name, if it is known from outside the cluster.
+    /// An empty index. `configured_node` is this node's name, if a user or the downward API gave the name.
     pub fn new(configured_node: Option<String>, hostname: String, endpoints_of: Arc<BTreeSet<String>>) -> Self {
         let caches = Resource::ALL.into_iter().map(|resource| (resource, ResourceCache::default())).collect();
         let node = configured_node.clone();
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// Reads only these resources, and always Services, Pods and Nodes. The Nodes give this node's name, and this name
-    /// selects the Pods.
+    /// Limits the index to these resources. Services, Pods and Nodes are always included. The Nodes give this node's
+    /// name, and the Pods are selected by this name.
     #[must_use]
     pub fn only(mut self, resources: &[Resource]) -> Self {
         self.caches.retain(|resource, _| Resource::OF_GUARD.contains(resource) || resources.contains(resource));
         self
     }
 
-    /// Whether a resource is read.
+    /// Whether the index includes this resource.
     pub fn reads(&self, resource: Resource) -> bool {
         self.caches.contains_key(&resource)
     }
@@ -181,8 +183,8 @@ impl Index {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
     }
 
-    /// Applies an update with the state at the time `at`. The cost grows with the update, not with the index. Returns
-    /// true if facts may have changed.
+    /// Applies an update that was true at the time `at`. The cost depends on the size of the update, not of the index.
+    /// Returns true if facts may have changed.
     pub fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
         if changed && resource == Resource::Nodes && self.configured_node.is_none() {
@@ -226,7 +228,7 @@ impl Index {
         }
     }
 
-    /// The facts. Files and single LISTs give facts of the same form.
+    /// The facts. They have the same form as facts from files or from single LISTs.
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
@@ -259,14 +261,14 @@ impl Index {
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        // If the settings were not read, the range is unknown. It may differ from the default.
+        // If the settings were not read, the range may differ from the default. So the range is unknown.
         if let Some(Gap { why, detail, .. }) = self.never_read(Resource::Settings) {
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
         facts
     }
 
-    /// The reason why a resource was never read; `None` if it was read.
+    /// The reason why a resource was never read. `None` if the resource was read.
     fn never_read(&self, resource: Resource) -> Option<Gap> {
         match (self.caches.get(&resource), resource) {
             (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
@@ -282,18 +284,18 @@ impl Index {
         }
     }
 
-    /// The freshness of each resource.
+    /// How fresh each resource is.
     pub fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
         self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
     }
 
-    /// The present failure of a resource. `None` after the next success.
+    /// The present failure of a resource. A success removes the failure.
     pub fn failure(&self, resource: Resource) -> Option<&Gap> {
         self.caches.get(&resource)?.status.failure.as_ref()
     }
 
-    /// The selection of a resource that must be read. `None` if the selection is not known yet. For example, the
-    /// selection of Pods needs the name of this node's Node.
+    /// The selection of a resource that must be read. `None` if the selection is not known yet: to select Pods, the
+    /// index needs this node's name.
     pub fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
@@ -308,7 +310,8 @@ impl Index {
         self.caches[&resource].selection.as_ref().is_some_and(covers)
     }
 
-    /// Whether some resource was neither read nor refused yet. Pods do not count if this node's Node does not exist.
+    /// Whether the first answer about some resource is still missing. If this node's Node does not exist, Pods do not
+    /// count.
     pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {
@@ -319,8 +322,8 @@ impl Index {
         })
     }
 
-    /// Whether the read of the endpoints of these Services has ended, with success or with an error. This check costs
-    /// less than making the facts.
+    /// Whether the endpoints of these Services were read, or could not be read. This check costs less than
+    /// [`Self::facts`].
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         match &slices.selection {
@@ -344,19 +347,18 @@ impl Index {
 }
 
 impl ResourceCache {
-    /// Returns false, because no fact changes.
+    /// Notes that the state is still true at the time `at`. Returns false, because the facts do not change.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = self.status.confirmed.max(Some(at));
         self.status.failure = None;
         false
     }
 
-    /// Returns true if any object differs. An unchanged object keeps its allocation, so memory never has the object
-    /// twice.
+    /// Replaces all objects. Returns true if any object differs. An unchanged object keeps its allocation.
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
-        // A `BTreeMap` that is collected at once has full nodes. If it grew in order, its nodes would be half empty.
+        // `collect` builds a `BTreeMap` with full nodes. Single inserts in order would leave the nodes half empty.
         let kept = new.objects.into_iter().map(|(title, object)| {
             let known = before.remove(&title).filter(|known| *known == object);
             changed |= known.is_none();
@@ -366,7 +368,7 @@ impl ResourceCache {
         changed || !before.is_empty()
     }
 
-    /// Returns true if the state changed.
+    /// Adds, replaces or removes an object. Returns true if the state changed.
     fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));

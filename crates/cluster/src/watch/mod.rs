@@ -1,5 +1,5 @@
-//! A live view of the cluster, kept up to date by watches and polls. If the server supports it, a watch begins with the
-//! present state, object by object. Otherwise a LIST comes first.
+//! A live view of the cluster, kept up to date by watches and polls. A watch begins with the present state, object by
+//! object, if the server supports this. Otherwise a LIST comes before the watch.
 //!
 //! ```text
 //! watcher (Services) ───────┐
@@ -9,17 +9,17 @@
 //! EndpointsOf ──────────────┘
 //! ```
 //!
-//! A resource is known in full or not at all. After the first complete read, a failure does not remove the objects.
-//! Until the watcher recovers, the objects become old, and [`ResourceStatus`] has their age.
+//! A resource is used only after its first complete read. A later failure does not remove the objects. Until the
+//! watcher recovers, the objects become older, and [`ResourceStatus`] has their age.
 //!
-//! Services and the Pods of this node are always watched. Pods show the owners of sockets, and hostPorts.
-//! EndpointSlices change with every pod of the cluster, and rules need the EndpointSlices of few Services. Only these
-//! EndpointSlices are read, and watched while rules need them.
+//! Services and the Pods of this node are always watched. Pods show who owns a socket, and which hostPorts are used.
+//! EndpointSlices change with every pod of the cluster, but rules need the EndpointSlices of only a few Services. Only
+//! the EndpointSlices that rules need now are watched.
 //!
-//! Rules need the addresses of all Nodes too, but Nodes are not watched. A kubelet changes its Node every five minutes,
-//! although it writes heartbeats to a Lease. If 5,000 agents watched 5,000 Nodes, the server would send 80,000 changes
-//! a second (`docs/performance.md`). So Nodes are polled. Pods that wait for free ports are polled too, because every
-//! new Pod of the cluster has no Node for a moment.
+//! Nodes are polled, not watched, although rules need the addresses of all Nodes. A kubelet changes its Node every five
+//! minutes. If 5,000 agents watched 5,000 Nodes, the server would send 80,000 changes a second (`docs/performance.md`).
+//! Pods that wait for free ports are polled too. Every new Pod of the cluster has no Node for a moment, so a watch
+//! would get every new Pod.
 
 pub mod index;
 mod patience;
@@ -54,10 +54,9 @@ pub struct Watch(JoinHandle<()>);
 
 impl Watch {
     /// Watches these resources of the API server. `node` is this node's name, from the configuration or the downward
-    /// API. Without `node`, `hostname` finds this node among the Nodes.
+    /// API. Without `node`, this node is the Node with the name or the Hostname address `hostname`.
     ///
-    /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts contain the names of the
-    /// Services whose endpoints they have.
+    /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts also contain these names.
     ///
     /// Readers of the view are notified of changes. The view ends only if the watches end, which is a bug.
     pub fn start(
@@ -70,7 +69,7 @@ impl Watch {
         Self::start_with(access, resources, node, hostname, endpoints_of, WatchTiming::default())
     }
 
-    /// Like [`Watch::start`], with other times.
+    /// Like [`Watch::start`], with the times in `timing`.
     pub fn start_with(
         access: Access,
         resources: &[Resource],
@@ -84,7 +83,7 @@ impl Watch {
         (Self(tokio::spawn(run::run(access, timing, endpoints_of, writer))), view)
     }
 
-    /// Waits until the watches end, which is a bug. Returns the reason.
+    /// Waits until the watches end, and returns the reason. An end is a bug.
     pub async fn ended(&mut self) -> String {
         (&mut self.0).await.map_or_else(|panicked| panicked.to_string(), |()| "they returned".to_owned())
     }

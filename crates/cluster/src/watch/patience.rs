@@ -1,4 +1,4 @@
-//! The number of failures in a row. It decides how long a watcher waits before its next attempt.
+//! The number of failures in a row. A watcher waits longer after more failures.
 
 use std::{mem, time::Duration};
 
@@ -6,19 +6,21 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 
-/// Failures in a row.
+/// Counts failures in a row.
 ///
-/// The count begins again if requests succeed for some time. A server that answers only for a moment between failures
-/// does not get constant requests. The count also begins again, once, if an unreachable server answers with a refusal.
-/// A server that just started often refuses clients and versions that it does not know yet.
+/// The count begins again if requests succeeded for some time. A server that answers only for a moment does not reset
+/// the count, so it does not get constant requests.
+///
+/// The count also begins again, once, if an unreachable server answers with a refusal. A server that just started often
+/// refuses clients and resource versions that it does not know yet.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
     well_since: Option<Instant>,
     refused: bool,
-    /// Whether a refusal of a server that just started already reset the count.
+    /// Whether the count already began again because of a refusal.
     has_started: bool,
-    /// The number of watches in a row that ended normally, but soon and without a change.
+    /// The number of watches in a row that ended without an error, but soon and without a change.
     empty: u32,
 }
 
@@ -27,7 +29,8 @@ impl Patience {
         self.well_since.get_or_insert(now);
     }
 
-    /// Returns the number of failures in a row. If requests succeeded for `lasting` before this failure, returns one.
+    /// Counts a failure, and returns the number of failures in a row. If requests succeeded for at least `lasting`
+    /// before this failure, returns one.
     pub(super) fn failed(&mut self, error: &Error, lasting: Duration, now: Instant) -> u32 {
         if self.well_since.take().is_some_and(|since| now.saturating_duration_since(since) >= lasting) {
             *self = Self::default();
@@ -41,7 +44,8 @@ impl Patience {
         self.failures
     }
 
-    /// Returns the number of useless watches in a row, at least 1. A useless watch was short and had no change.
+    /// Counts the end of a watch. Returns the number of useless watches in a row, but at least 1. A watch is useless if
+    /// it was short and had no change.
     pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
         self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
         self.empty.max(1)
@@ -87,7 +91,7 @@ mod tests {
         for lasted in [0, 1, 9, 10, 0] {
             patience.succeeded(now);
             now += Duration::from_secs(lasted);
-            // A second success does not change the time of the first.
+            // The time counts from the first success.
             patience.succeeded(now);
             failures.push(patience.failed(&silence(), LASTING, now));
         }

@@ -14,17 +14,16 @@ use crate::{
 };
 use portreeve_facts::Why;
 
-/// If a place is missing in this number of polls in a row (about ten seconds), its settings count as gone. A server
-/// that just started may not have all its resources yet. If the settings were dropped at once, the NodePort range would
-/// be wrong.
+/// If a place is missing in this number of polls in a row, its settings count as gone. A server that just started may
+/// still lack some of its resources. If the settings were dropped at once, the NodePort range could be wrong.
 const POLLS_UNTIL_GONE: u32 = 5;
-/// Up to this number of Nodes in a cluster, each agent polls waiting Pods as often as Nodes.
+/// In a cluster with at most this number of Nodes, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
 
-/// RBAC by name permits no watch, and settings almost never change.
+/// Settings are polled, because the agent's role does not permit a watch of settings. Settings almost never change.
 pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
-    // The places with settings at the last complete read.
+    // The places that had settings at the last complete read.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
     let mut polls_absent = 0;
     loop {
@@ -36,9 +35,9 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
                 let mut lost: Vec<Error> =
                     absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
                 polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
-                // A forbidden place never counts as gone.
+                // A place that is forbidden now never counts as gone.
                 lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
-                // Before the first complete read, some settings are better than none.
+                // Before the first complete read, incomplete settings are used too.
                 let first_part = known.is_none() && failed.len() < settings_places::COUNT;
                 if lost.is_empty() && (failed.is_empty() || first_part) {
                     feed.replace(facts).await;
@@ -53,8 +52,8 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     }
 }
 
-/// A kubelet changes its Node every five minutes, so a watch of thousands of Nodes would cost more than all other
-/// reads. The parts that rules need almost never change.
+/// Nodes are polled. A kubelet changes its Node every five minutes, so a watch of thousands of Nodes would cost more
+/// than all other reads. The fields that rules need almost never change.
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
@@ -71,7 +70,7 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
     }
 }
 
-/// With a watch, the server would send every new Pod of the cluster to every agent, because a new Pod has no Node.
+/// Waiting Pods are polled. A new Pod has no Node, so with a watch the server would send every new Pod to every agent.
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
@@ -89,8 +88,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// In a cluster with more than [`FEW_NODES`] Nodes, each agent polls less often, so that all agents together poll no
-/// more often than [`FEW_NODES`] agents.
+/// The time between two polls of waiting Pods. In a cluster with more than [`FEW_NODES`] Nodes, the time grows with the
+/// number of Nodes. So the number of requests in a minute does not grow.
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use super::{patience::Patience, reading_pace::ReadingPace, selection::Selection};
 use crate::{collection::Collection, error::Error, pages::Recency, requests::encoded};
 
-/// A server's message about a version that it has not reached: the server was restored from an old state, or is behind
-/// other servers (apimachinery `NewTooLargeResourceVersionError`).
+/// The message of a server that has not reached the requested version. The server was restored from an old state, or is
+/// behind other servers (apimachinery `NewTooLargeResourceVersionError`).
 const FROM_THE_FUTURE: &str = "Too large resource version";
 
 fn is_from_the_future(error: &Error) -> bool {
@@ -14,21 +14,22 @@ fn is_from_the_future(error: &Error) -> bool {
 }
 
 pub(super) struct WatchPosition {
-    /// The resource version from which the next watch begins. If it is `None`, the watch begins with the present state.
-    /// A server without `streams` needs a LIST before the watch.
+    /// The resource version from which the next watch begins. If the version is `None`, the watch begins with the
+    /// present state. A server without `streams` needs a LIST before the watch.
     pub(super) version: Option<String>,
-    /// The last version that was read. A LIST must not be older, whichever server answers.
+    /// The last version that was read. A later LIST must be at least as new, even if another server answers.
     seen: Option<String>,
     /// Whether the server was unreachable since the last answer. If true, the next answer may show an older state.
     pub(super) doubted: bool,
     pub(super) objects: usize,
-    /// Whether the version is gone (410). If true, the next LIST requests the present state, not the server's cache.
+    /// Whether the version is gone (410). If true, the next LIST requests the present state instead of the server's
+    /// cache.
     expired: bool,
     pub(super) without_selector: bool,
-    /// Whether the server may send the present state at the start of a watch.
+    /// Whether the server may support a watch that begins with the present state.
     pub(super) streams: bool,
     pub(super) patience: Patience,
-    /// The pace stays the same when a server ends a watch.
+    /// How often the watch is read. This pace stays the same if a server ends a watch.
     pub(super) pace: ReadingPace,
 }
 
@@ -52,17 +53,18 @@ impl WatchPosition {
             error if is_from_the_future(error) => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 410, .. } => (self.version, self.seen, self.expired) = (None, None, true),
             Error::Status { code: 400, .. } if *selection == Selection::Served => self.without_selector = true,
-            // If an answer was not understood, everything is read again.
+            // An answer that cannot be used may have lost a change. So everything is read again.
             Error::Answer { .. } | Error::TooMuch { .. } => self.version = None,
-            // The next answer may come from another server, which may support streamed lists.
+            // The next answer may come from another server, and that server may send the present state at the start of
+            // a watch.
             Error::Unreachable { .. } => (self.doubted, self.streams) = (true, true),
             Error::TimedOut { .. } => self.doubted = true,
             _ => {}
         }
     }
 
-    /// Notes that the server did not send the whole state at the start of a watch. The watcher then reads the next
-    /// state with a LIST. Returns false for the caller: the watch began without a state.
+    /// Notes that the server did not send the present state at the start of a watch. So the watcher uses a LIST next
+    /// time. Returns false, because the watch began without a state.
     pub(super) fn knows_no_streams(&mut self) -> bool {
         self.streams = false;
         false
@@ -82,7 +84,7 @@ impl WatchPosition {
         self.reached(Some(version));
     }
 
-    /// The present state must be at least as new as the last version that was read.
+    /// The parameters with which a watch begins. The state must be at least as new as the last version that was read.
     pub(super) fn beginning(&self) -> String {
         let at = |version: &String| format!("&resourceVersion={}", encoded(version));
         let seen = || self.seen.as_ref().map(at).unwrap_or_default();
@@ -90,12 +92,13 @@ impl WatchPosition {
         self.version.as_ref().map_or_else(state, at)
     }
 
-    /// The path of a small LIST. A server that has not reached the last known version refuses this LIST, but silently
-    /// accepts a watch from the version (kube-apiserver 1.36). `None` if no failure gives a reason for this check.
+    /// The path of a small LIST that checks whether the server has reached the last known version. A server behind this
+    /// version refuses the LIST, but accepts a watch from the version without an error (kube-apiserver 1.36). `None` if
+    /// there was no failure.
     pub(super) fn doubt(&self, collection: &Collection) -> Option<String> {
         let version = self.version.as_ref().filter(|_| self.doubted)?;
         let (root, plural) = collection.path.rsplit_once('/')?;
-        // The selector finds one object by its name, so the server does not walk through all objects.
+        // The selector names one object, so the server does not search all objects.
         let one = "fieldSelector=metadata.name%3Dkubernetes&resourceVersionMatch=NotOlderThan";
         Some(format!("{root}/namespaces/default/{plural}?{one}&resourceVersion={}", encoded(version)))
     }

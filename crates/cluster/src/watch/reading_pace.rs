@@ -1,7 +1,7 @@
-//! How often a watch may wake the process. For a single change, most of the cost is to wake the process.
+//! How often a watch may wake the process. If a change arrives alone, the wake-up is most of its cost.
 //!
-//! Rare changes are read at once. If changes arrive constantly, reading pauses. The kernel keeps the changes during a
-//! pause, and they are read together.
+//! Rare changes are read at once. If changes arrive constantly, reading pauses. During a pause, the kernel keeps the
+//! changes. Afterwards they are read together.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use tokio::time::Instant;
 
 /// A frame that arrives within this time after the last frame belongs to the same batch.
 pub(super) const TOGETHER: Duration = Duration::from_millis(10);
-/// The longest pause. If a watch is not read for long, the server ends it. If there are many changes, the pause is
-/// shorter.
+/// The longest pause. If a watch is not read for long, the server ends the watch. If there are many changes, the pause
+/// is shorter.
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The number of frames that one batch should have.
 const WANTED: u32 = 64;
-/// A batch is full only if a server sends constantly, and faster than any real cluster changes.
+/// A batch is full after this number of frames. Only a server that sends without end reaches it, not the changes of a
+/// real cluster.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
-/// The largest number of batches that are read without a pause. Each period of [`LONGEST`] permits one more batch.
+/// The largest number of batches that may be read without a pause. Each period of [`LONGEST`] adds one batch.
 const SAVED: f64 = 32.0;
 
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
-    /// The number of batches that may be read without a pause. Negative if the last batch was read after a pause.
+    /// The number of batches that may be read without a pause. Negative if the next batch needs a pause.
     saved: f64,
     at: Instant,
     frames: u32,
@@ -48,11 +49,11 @@ impl ReadingPace {
             return Duration::ZERO;
         }
         if is_full {
-            // The next pause is as long as the last pause and the batch together. Pauses grow until the work takes only
-            // a small part of the time.
+            // The next pause is as long as the last pause and the reading of the batch together. So pauses grow until
+            // reading takes only a small part of the time.
             return passed.clamp(SHORTEST, LONGEST);
         }
-        // At the present rate, about [`WANTED`] frames arrive during the next pause.
+        // If frames keep their rate, about [`WANTED`] frames arrive during the next pause.
         (passed * WANTED / frames.max(1)).clamp(SHORTEST, LONGEST)
     }
 
@@ -70,8 +71,8 @@ impl ReadingPace {
 mod tests {
     use super::*;
 
-    /// Simulates one frame in each period `every`, for the time `lasts`. Returns the number of batches and the last
-    /// pause.
+    /// Simulates a watch for the time `lasts`, with one frame in each period `every`. Returns the number of batches and
+    /// the last pause.
     fn storm(lasts: Duration, every: Duration) -> (u32, Duration) {
         let begun = Instant::now();
         let (mut now, mut pace, mut batches, mut last) = (begun, ReadingPace::new(begun), 0, begun);
@@ -99,7 +100,7 @@ mod tests {
     fn endless_changes_wake_the_process_every_few_seconds() {
         let (batches, pause) = storm(Duration::from_secs(3600), Duration::from_millis(300));
         assert_eq!(pause, LONGEST);
-        // The saved batches come first, then one batch in each pause.
+        // About 32 batches are read without a pause. Afterwards, there is one batch in each pause.
         assert!(batches <= 33 + 3600 / 5, "{batches}");
     }
 

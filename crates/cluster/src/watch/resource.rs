@@ -15,11 +15,11 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Pods without a Node, because no Node has free ports. They are polled, not watched.
+    /// Pods without a Node, because no Node has free ports. These Pods are polled, not watched.
     WaitingPods,
-    /// They are polled, not watched.
+    /// Nodes. They are polled, not watched.
     Nodes,
-    /// ConfigMaps, objects of platforms, and `/flagz`. They are polled, not watched.
+    /// ConfigMaps, objects of platforms, and `/flagz`. Settings are polled, not watched.
     Settings,
 }
 
@@ -28,8 +28,8 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
-    /// The resources that determine which ports of a node are needed. A guard reads only these, because its role
-    /// permits no others.
+    /// The resources that show which ports of a node are needed. A guard reads only these resources, because its role
+    /// permits only these.
     pub const OF_GUARD: [Self; 3] = [Self::Services, Self::Pods, Self::Nodes];
 
     /// The resource's name in metrics and logs, for example `endpointslices`.
@@ -57,20 +57,20 @@ impl Resource {
     }
 }
 
-/// The freshness of one resource.
+/// How fresh one resource is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceStatus {
-    /// The time at which the server last confirmed the known state; `None` until the first complete read.
+    /// The time at which the server last confirmed the known state. `None` until the first complete read.
     pub confirmed: Option<Instant>,
-    /// The failure since the last success; `None` if all requests succeed.
+    /// The failure since the last success. `None` if the last request succeeded.
     pub failure: Option<Gap>,
-    /// The number of failures by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `too-much`,
-    /// `credentials`.
+    /// The number of failures for each code. A code is an HTTP status such as `410`, or one of `timed-out`,
+    /// `unreachable`, `malformed`, `too-much`, `credentials`.
     pub errors: BTreeMap<String, u64>,
 }
 
 impl ResourceStatus {
-    /// The age of the known state; `None` before the first complete read.
+    /// The age of the known state. `None` before the first complete read.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.confirmed.map(|confirmed| now.saturating_duration_since(confirmed))
     }

@@ -22,7 +22,7 @@ use crate::{
     requests::Server,
 };
 
-/// A watcher without objects to watch confirms its state in this interval, so that the state does not become old.
+/// If a watcher has no objects to watch, it confirms its state in this interval. So the state does not become old.
 const CONFIRM_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct ResourceFeed {
@@ -42,7 +42,7 @@ impl ResourceFeed {
         self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
     }
 
-    /// Makes a new connection, so that a new token or certificate authority is used after a failure.
+    /// Makes a new connection, so that a new token or certificate authority is used.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
         Ok(Server::new(client, address, self.access.request_timeout).without_retry())
@@ -58,7 +58,7 @@ impl ResourceFeed {
         sleep(wait).await;
     }
 
-    /// Makes no request, because no object can be in the selection.
+    /// Keeps an empty selection fresh without a request, because no object can be in this selection.
     pub(super) async fn idle(&self, selection: &Selection) -> Infallible {
         self.send(Update::Replaced(selection.clone(), ObjectBatch::default())).await;
         loop {

@@ -34,7 +34,7 @@ pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
-/// If a part panics, everything ends, and the view ends too.
+/// Runs all watchers and pollers. If one of them panics, all end, and the view ends too.
 pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
     let (updates, mut incoming) = mpsc::channel(QUEUE);
     let (pods, pod_selections) = watch::channel(None);
@@ -85,9 +85,9 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
     );
 }
 
-/// A failure is logged when it begins and when it ends.
+/// Applies an update. The beginning and the end of a failure are logged.
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
-    // Only Nodes and `EndpointsNeeded` can change the needed selections.
+    // Only Nodes and `EndpointsNeeded` can change what must be selected.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
@@ -104,7 +104,8 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// A selection stays unchanged if it still includes everything needed and is not much larger.
+/// Sends new selections to the watchers. A selection is kept if it includes everything that is needed and is not much
+/// larger.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

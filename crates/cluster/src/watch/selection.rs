@@ -17,13 +17,13 @@ pub enum Selection {
     Served,
     /// Pods of the Node with this name.
     Node(String),
-    /// EndpointSlices of the Services with these names, in every namespace, because a label selector cannot name a
-    /// namespace. If there are too many names for a request, everything is selected.
+    /// EndpointSlices of the Services with these names. A label selector cannot name a namespace, so all namespaces are
+    /// included. If the names are too long for a request, everything is selected.
     EndpointsOf(Arc<BTreeSet<String>>),
 }
 
 impl Selection {
-    /// The parameter of the query, beginning with `&`; empty if everything is selected.
+    /// The selector for the query, with its `&`. Empty if everything is selected.
     pub fn query(&self) -> String {
         match self {
             Self::All => String::new(),
@@ -37,7 +37,7 @@ impl Selection {
         }
     }
 
-    /// Whether the selection includes the endpoints of the Services with a name.
+    /// Whether the selection includes the endpoints of the Services with this name.
     pub fn holds_endpoints_of(&self, service: &str) -> bool {
         match self {
             Self::EndpointsOf(names) => names.contains(service),
@@ -45,13 +45,13 @@ impl Selection {
         }
     }
 
-    /// Whether the selection has no object in any cluster.
+    /// Whether the selection is empty in every cluster.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
-    /// Whether the selection may stay if `needed` is needed. It must include `needed`, and may have at most twice as
-    /// many names.
+    /// Whether this selection can be kept while `needed` must be selected. This selection must include `needed`, and
+    /// may have at most twice as many names.
     pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,

@@ -7,21 +7,22 @@ use crate::jitter::spread;
 /// The times of watches and polls. Tests set shorter times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTiming {
-    /// `timeoutSeconds` of a watch, in whole seconds. A random factor up to two is applied, so that the watches of many
-    /// agents do not end together.
+    /// `timeoutSeconds` of a watch, before a random factor from 1 to 2. The factor lets the watches of many agents end
+    /// at different times.
     pub watch_duration: Duration,
-    /// The longest time without a line of a watch. Afterwards, the watch is requested again. Bookmarks arrive every
-    /// minute.
+    /// The longest time in which a watch sends no line. Afterwards, the watch is requested again. A server sends
+    /// bookmarks every minute.
     pub idle_timeout: Duration,
-    /// If lines arrive faster than they are read for this time, the present state is requested. This state omits
-    /// changes that later changes replaced.
+    /// If lines arrive faster than they are read during this time, the present state is requested. A change that a
+    /// later change replaced is then not read.
     pub behind: Duration,
-    /// The interval between polls of Nodes and settings. In a small cluster, also between polls of Pods that wait for
-    /// free ports.
+    /// The interval between polls of Nodes and settings. In a small cluster, also the interval between polls of Pods
+    /// that wait for free ports.
     pub poll_interval: Duration,
-    /// The longest time to wait after the first failure. It doubles with each failure.
+    /// The longest time to wait after the first failure. Each further failure doubles the time.
     pub first_backoff: Duration,
-    /// The longest time to wait after a failure. If a server is back, the agent finds it within two scans.
+    /// The longest time to wait after any failure. With this limit, an agent finds a server that is back within two
+    /// scans.
     pub max_backoff: Duration,
 }
 
@@ -41,18 +42,18 @@ impl Default for WatchTiming {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl WatchTiming {
-    /// `jitter` is from 0 to 1.
+    /// The duration of a watch. `jitter` is from 0 to 1.
     pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
         self.watch_duration.mul_f64(1.0 + jitter)
     }
 
-    /// After a watch of this duration, the count of failures begins again.
+    /// If a watch lasts this long, the count of failures begins again.
     pub(super) fn lasting(&self) -> Duration {
         10 * self.first_backoff
     }
 
-    /// The time to wait after this number of failures in a row. `jitter`, from 0 to 1, decides half of this time.
-    /// `retry_after` is added, with a random factor up to two.
+    /// The time to wait after this number of failures in a row. Half of this time is multiplied by `jitter`, which is
+    /// from 0 to 1. `retry_after` is added, with a random factor from 1 to 2.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
         let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
         let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);

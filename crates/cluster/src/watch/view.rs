@@ -1,7 +1,6 @@
 //! The known state of the cluster. The watches write the state, and readers request facts.
 //!
-//! Facts are made on request, not at every change. If a Service changes constantly, each change converts only this
-//! Service, until a reader requests facts.
+//! Facts are made when a reader requests them, not at every change. A change converts only the object that changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +23,7 @@ pub struct ClusterView {
     changes: watch::Receiver<()>,
 }
 
-/// The error if the watches ended, which is a bug. The known state no longer changes.
+/// The error if the watches ended, which is a bug. The known state does not change after this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watches of the cluster ended")]
 pub struct WatchesEnded;
@@ -37,16 +36,16 @@ struct Known {
 }
 
 impl ClusterView {
-    /// Waits for a change since the last call of this function or of [`Self::facts`]. Many changes count as one.
+    /// Waits for a change since the last call of this function or of [`Self::facts`]. Several changes count as one.
     ///
     /// # Errors
-    /// If no change is possible any more.
+    /// If the watches ended.
     pub async fn changed(&mut self) -> Result<(), WatchesEnded> {
         self.changes.changed().await.map_err(|_| WatchesEnded)
     }
 
-    /// The facts. Before the first complete read of a resource, its facts are unread. If the state changed, the facts
-    /// are made now. The time for this grows with the cluster.
+    /// The facts. Until the first complete read of a resource, its facts count as unread. If the state has changed, the
+    /// facts are made in this call. In a larger cluster, this takes longer.
     pub fn facts(&mut self) -> Arc<ClusterFacts> {
         self.changes.mark_unchanged();
         locked(&self.known).facts()
@@ -57,12 +56,12 @@ impl ClusterView {
         locked(&self.known).index.is_awaited()
     }
 
-    /// Whether no read of the endpoints of these Services is pending.
+    /// Whether the endpoints of these Services were read, or could not be read.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         locked(&self.known).index.holds_endpoints_of(names)
     }
 
-    /// The freshness of each resource. It changes without a notification.
+    /// How fresh each resource is. Readers are not notified when only the freshness changes.
     pub fn statuses(&self) -> BTreeMap<Resource, ResourceStatus> {
         locked(&self.known).index.statuses()
     }
@@ -72,7 +71,7 @@ impl Known {
     fn facts(&mut self) -> Arc<ClusterFacts> {
         if std::mem::take(&mut self.outdated) {
             let fresh = self.index.facts();
-            // A later change may undo an earlier change, so facts may be equal.
+            // The new facts may equal the old facts, because a later change may undo an earlier change.
             if fresh != *self.facts {
                 self.facts = Arc::new(fresh);
             }
@@ -81,7 +80,7 @@ impl Known {
     }
 }
 
-/// When it is dropped, the view ends.
+/// Changes the known state. When the writer is dropped, the view ends.
 #[derive(Debug)]
 pub(super) struct ViewWriter {
     known: Arc<Mutex<Known>>,
@@ -104,7 +103,8 @@ impl ViewWriter {
         look(&locked(&self.known).index)
     }
 
-    /// If `change` returns true, facts may differ now, and readers are notified. Returns the result of `change`.
+    /// Changes the index. `change` returns true if facts may differ now. Then readers are notified. Returns what
+    /// `change` returned.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);
@@ -117,7 +117,7 @@ impl ViewWriter {
     }
 }
 
-/// The known objects of one resource, for its next complete read.
+/// The known objects of one resource. The next complete read compares its objects with them.
 #[derive(Clone, Debug)]
 pub struct KnownObjects {
     known: Arc<Mutex<Known>>,

@@ -1,5 +1,5 @@
-//! The lines of a watch, each with a limit. A line is one event, `{"type":"ADDED","object":{...}}` (apimachinery
-//! `meta/v1` WatchEvent), and describes a change.
+//! The lines of a watch. Each line has a limit, and contains one event that describes a change:
+//! `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent).
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use crate::{
 const LINE: u64 = LONGEST_OBJECT as u64;
 
 pub(crate) struct EventLines {
-    /// The limit of the reader is the number of bytes that this line may still have.
+    /// The limit of this reader is the number of bytes that may still follow in the present line.
     lines: Lines<Take<Box<dyn AsyncBufRead + Send + Unpin>>>,
 }
 
@@ -31,13 +31,13 @@ impl EventLines {
         Self { lines: body.take(LINE).lines() }
     }
 
-    /// The next line; `None` at the end. If the caller stops waiting, no byte is lost.
+    /// The next line. `None` at the end. If the caller stops waiting, no byte is lost.
     ///
     /// # Errors
-    /// If the line is too long (`FileTooLarge`), is no text (`InvalidData`), or the connection breaks.
+    /// If the line is too long (`FileTooLarge`) or is not text (`InvalidData`), or if the connection breaks.
     pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         let line = self.lines.next_line().await;
-        // A line that reaches the limit would look like the last line.
+        // If a line reaches the limit, the reader stops, as at the end of the last line. So the limit is checked first.
         if self.lines.get_ref().limit() == 0 {
             return Err(ErrorKind::FileTooLarge.into());
         }
@@ -46,16 +46,16 @@ impl EventLines {
     }
 }
 
-/// The meaning of a line. The last field of most variants is the resource version after the line.
+/// The meaning of a line. In most variants, the last field is the resource version at this line.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
-    /// The new state of the object with this title, `namespace/name`; `None` if no rule uses the object.
+    /// The new state of the object with this title, `namespace/name`. The state is `None` if no rule uses the object.
     Applied(String, Option<CachedObject>, Option<String>),
-    /// The object with a title was deleted.
+    /// The object with this title was deleted.
     Deleted(String, Option<String>),
-    /// No object changed. The flag is true if this line ends the state with which a watch began.
+    /// No object changed. The flag is true if this line is the end of the state with which the watch began.
     Bookmark(bool, Option<String>),
-    /// The end of the watch: the code and the message of a Status.
+    /// The server ended the watch with a Status: its code and its message.
     Refused(u16, String),
 }
 
@@ -96,10 +96,11 @@ struct Status {
 }
 
 impl WatchEvent {
-    /// Reads a line from `place`. A line with a refused object is no error: the event has the object as rejected.
+    /// Parses a line from `place`. If the API server would refuse the object, the event contains the object as
+    /// rejected.
     ///
     /// # Errors
-    /// A message, if the text is no line of a watch.
+    /// If the text is not a line of a watch. The error contains the reason.
     pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
         let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match &*word {

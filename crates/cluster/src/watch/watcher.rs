@@ -1,5 +1,5 @@
-//! Watches one resource. The state comes from the start of a watch, or from a LIST. Then a WATCH continues from the
-//! resource version of this state, until the task ends.
+//! Watches one resource. The state comes from the start of a watch, or from a LIST. Afterwards, a WATCH continues from
+//! the resource version of the state.
 
 use std::{convert::Infallible, mem, time::Duration};
 
@@ -28,21 +28,22 @@ use crate::{
 };
 use portreeve_facts::text;
 
-/// A server that cannot continue from a version may accept the watch, and refuse in the first line. So the watch
-/// confirms *no change* only after this time without a line.
+/// A server that cannot continue from a version may accept the watch, and refuse it with the first line. So the watcher
+/// waits for this time before it reports *no change*.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
-/// A watch reads up to this number of first lines without a pause, because a server refuses a watch in the first line.
+/// A watch reads this number of first lines without a pause. A server that refuses a watch does so in the first line.
 const FIRST: u32 = 4;
-/// The largest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. After more
-/// bytes, the present state is read again, with the limits of a list. So the known state cannot grow endlessly.
+/// The largest number of bytes that one watch may send. In a large cluster, a watch sends a hundredth of this in ten
+/// minutes. After more bytes, the present state is read again, and the limits of a list apply. So the known state
+/// cannot grow without end.
 const LONGEST: usize = 64 << 20;
-/// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object of the state.
-/// So the watch and the state together have at most twice the bytes of the watch alone.
+/// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object. So the new
+/// state costs at most as many bytes as the watch.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
 const MESSAGE: usize = 256;
 
-/// `None` means that the selection is not known yet.
+/// Watches one resource. If the selection is `None`, waits until the selection is known.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
@@ -68,7 +69,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
         };
         position.failed(&error, &selection);
         let failures = position.patience.failed(&error, feed.timing.lasting(), Instant::now());
-        // This wait protects the server, so a new selection does not shorten the wait.
+        // This wait protects the server. So a new selection does not end the wait early.
         feed.back_off(error, failures).await;
         if selections.borrow().as_ref() != Some(&selection) {
             position.version = None;
@@ -87,7 +88,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // A server that refuses this LIST as unknown does not get the LIST again.
+            // A server with one of these errors does not support the check, so the check is not repeated.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
@@ -105,7 +106,8 @@ async fn session<K: Object>(
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
         let lines = match server.watch(&path).await {
-            // Servers before 1.32, and some later servers, do not support streamed lists.
+            // The server does not support watches that begin with the present state. Such servers are all before 1.32,
+            // and some later ones.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
@@ -118,7 +120,7 @@ async fn session<K: Object>(
             continue;
         }
         let brought = watch.follow::<K>(position).await?;
-        // If a server ends every watch at once, there is a pause between watches, and the pause grows.
+        // If a server ends every watch at once, the watcher waits longer and longer before the next watch.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
     }
@@ -129,15 +131,15 @@ struct OpenWatch<'a> {
     server: &'a Server,
     request: String,
     lines: EventLines,
-    /// The number of changes that were read, at most [`FIRST`].
+    /// The number of lines that were read. It is counted up to [`FIRST`].
     read: u32,
-    /// The time since which lines arrive faster than they are read.
+    /// If lines arrive faster than they are read, the time at which this began.
     behind: Option<Instant>,
 }
 
 impl OpenWatch<'_> {
-    /// The state is incomplete until the server marks its end. Returns false if the mark does not arrive: the server
-    /// does not support a watch that begins with the state.
+    /// Reads the present state from the start of a watch. The state is complete when the server marks its end. Returns
+    /// false if the mark does not arrive, because the server does not support such a watch.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -145,7 +147,7 @@ impl OpenWatch<'_> {
     ) -> Result<bool, Error> {
         let mut state = self.feed.batch(selection);
         let until = Instant::now() + WHOLE;
-        // The limit of objects also limits events, because deletions and bookmarks are few.
+        // The limit for objects is also used as the limit for events. Deletions and bookmarks are few.
         for _ in 0..=OBJECTS {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
             let Ok(next) = timeout(wait, self.line()).await else { return Ok(position.knows_no_streams()) };
@@ -167,8 +169,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
     }
 
-    /// Returns whether there was a change. Also ends after `idle_timeout` without a line. Then the next watch shows
-    /// whether the server still answers.
+    /// Reads changes until the watch ends, and returns whether there was a change. Also ends after `idle_timeout`
+    /// without a line. The next watch then shows whether the server still answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
         loop {
@@ -183,7 +185,7 @@ impl OpenWatch<'_> {
                 }
             };
             accepted = true;
-            // If lines are unread, the state is not confirmed.
+            // Unread lines may contain changes. So the state is confirmed only for the time before these lines.
             let as_of = self.behind.unwrap_or_else(Instant::now);
             let Some(line) = next else {
                 self.feed.send_as_of(as_of, Update::Confirmed).await;
@@ -209,7 +211,7 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line; `None` at the end. If a caller stops waiting, no line is lost.
+    /// The next line. `None` at the end. If the caller stops waiting, no line is lost.
     async fn line(&mut self) -> Result<Option<String>, Error> {
         loop {
             match self.lines.next().await {
@@ -232,7 +234,8 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// If lines arrive constantly, they are read in batches, because each line would wake the process.
+    /// Reads a line. If lines arrive constantly, they are read in batches, because reading each line by itself would
+    /// wake the process for each line.
     async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
         let was_in_batch = mem::take(in_batch);
         let goes_on = was_in_batch && !pace.is_full();
@@ -257,7 +260,7 @@ impl OpenWatch<'_> {
         line
     }
 
-    /// If a line is malformed, for example cut, the watch ends.
+    /// Parses a line. If the line is malformed, for example incomplete, the error ends the watch.
     fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
         WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
     }
