@@ -133,8 +133,8 @@ impl Agents {
         // `None` sorts before all errors. So an agent that can be queried comes first on its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
-        // While a pod is replaced, a node may have two agents. Of an agent that cannot be queried, only the first on a
-        // node is kept.
+        // While a pod is replaced, its node may have two pods. If a node has several agents, those that cannot be
+        // queried are dropped, except the first agent.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
     }
@@ -233,7 +233,7 @@ impl Agents {
     }
 }
 
-/// Every listed pod counts as an agent: also a pod without a node, a pod that the kubelet refused, and a pod that
+/// Every listed pod counts as an agent. This includes pods without a node, pods that the kubelet refused, and pods that
 /// cannot be decoded.
 fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
     let mut facts = FactsBuilder::default();

@@ -318,7 +318,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Refuses a list where a struct is expected. By default, serde would accept the list.
+    /// Refuses a list as the value of a struct. By default, serde would accept the list.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

@@ -290,8 +290,8 @@ pub struct ForCilium {
     /// `service.cilium.io/global`: the Service also uses endpoints of other clusters. EndpointSlices of this cluster
     /// may lack these endpoints.
     pub global: bool,
-    /// `service.cilium.io/type`: Cilium serves the Service only as this type. For example, only the NodePort of a
-    /// LoadBalancer.
+    /// `service.cilium.io/type`: Cilium serves the Service only as this type, not with all parts of the Service's own
+    /// type.
     pub only: Option<ServiceKind>,
     /// `service.cilium.io/node` or `service.cilium.io/node-selector`: only some nodes serve the Service.
     pub on_some_nodes: bool,
@@ -313,12 +313,12 @@ impl ForCilium {
 #[serde(default)]
 pub struct Announced {
     /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader.
-    /// kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 writes it in BGP mode too,
-    /// and then each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 writes it in BGP mode too. In
+    /// BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
     /// `pkg/services/services.go`).
     ///
-    /// The value may differ from the Node's name. Before 0.8.0, it is the name of the host. Since 0.8.0, it is
-    /// `vip_nodename`, if this is set (`pkg/manager/manager.go`).
+    /// The value may differ from the Node's name. Before 0.8.0, it is the name of the host. Since 0.8.0, `vip_nodename`
+    /// replaces this name, if it is set (`pkg/manager/manager.go`).
     pub host: Option<String>,
     /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. MetalLB 0.13.8 to 0.16.1
     /// writes and removes the annotation together with the address (`controller/service.go`). Until 0.13.12, the

@@ -205,11 +205,11 @@ pub struct Sysctls {
     pub ip_unprivileged_port_start: Reading<u16>,
     /// `net.ipv4.conf.all.route_localnet`.
     pub route_localnet: Reading<bool>,
-    /// `net.ipv4.tcp_tw_reuse`: 0 off, 1 on, 2 loopback only.
+    /// `net.ipv4.tcp_tw_reuse`: 0 is off, 1 is on, 2 is on for loopback only.
     pub tcp_tw_reuse: Reading<u8>,
 }
 
-/// Sums of `/proc/net/sockstat` and `sockstat6`.
+/// Sockets in use, as the sums of `/proc/net/sockstat` and `sockstat6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SockStat {
     /// TCP sockets in use, of both families, without TIME_WAIT.
@@ -224,8 +224,8 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// The number of TCP sockets, including TIME_WAIT, or the number of UDP sockets, whichever is larger. No
-    /// destination can have more sockets.
+    /// An upper bound for the number of sockets to one destination. It is the number of TCP sockets with TIME_WAIT, or
+    /// the number of UDP sockets, if this is larger.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -238,22 +238,22 @@ pub struct Interfaces {
     pub links: Vec<Link>,
     /// Every address.
     pub addresses: Vec<Address>,
-    /// Gateways of the default routes. If [`Self::gateways_gap`] is set, there may be more gateways.
+    /// Gateways of the default routes. If [`Self::gateways_gap`] is set, some gateways may be missing.
     pub gateways: Vec<IpAddr>,
-    /// The reason why gateways may be missing; `None` if all were read.
+    /// The reason why gateways may be missing. `None` if all gateways were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_gap: Option<Gap>,
-    /// The links of the main table's default routes, by index. A route over several links is left out. Absent in older
+    /// The links of the main table's default routes, by index. A route over several links is left out. `None` in older
     /// snapshots, and if the gateways were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_links: Option<Vec<u32>>,
 }
 
-/// The link that Cilium always makes.
+/// The link that Cilium makes on every node.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of unmeasured data planes, with the data plane. `true` means that the link proves that the data plane serves
-/// NodePorts. `false` means that the link may also exist beside kube-proxy.
+/// Links of data planes whose behaviour Portreeve has not measured. If the value is `true`, the link proves that this
+/// data plane serves NodePorts. If it is `false`, the link may also exist beside kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -263,12 +263,13 @@ const UNMEASURED: [(&str, &str, bool); 5] = [
 ];
 
 impl Interfaces {
-    /// An unmeasured data plane that has a link on this node, and this link.
+    /// A data plane whose behaviour Portreeve has not measured, and its link on this node.
     pub fn unmeasured(&self) -> Option<(&'static str, &'static str)> {
         UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
     }
 
-    /// An unmeasured data plane that replaces kube-proxy on this node, and its link.
+    /// A data plane that replaces kube-proxy on this node, and its link. Portreeve has not measured the behaviour of
+    /// this data plane.
     pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
         self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
     }
@@ -278,14 +279,13 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down and have a UDP port, each with this port. For WireGuard, the port is the
-    /// [default](Link::wireguard).
+    /// The tunnels that are down, each with its UDP port. For WireGuard, this is the [default port](Link::wireguard).
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
         self.links.iter().filter(|link| !link.up).filter_map(move |link| Some((port(link)?, link)))
     }
 
-    /// The addresses of a link by its name.
+    /// The addresses of the link with this name.
     pub fn of<'a>(&'a self, link: &'a str) -> impl Iterator<Item = &'a Address> {
         self.addresses.iter().filter(move |address| *address.link == *link)
     }
@@ -298,20 +298,21 @@ pub struct Link {
     pub index: u32,
     /// The link's name.
     pub name: String,
-    /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
+    /// The kind of a virtual link, for example `dummy` or `vxlan`.
     pub kind: Option<String>,
-    /// The UDP port that the kernel opens for the link while the link is up: VXLAN, Geneve and bareudp. `None` if the
-    /// link was made in another network namespace, because the kernel opens the port in that namespace. The port of
-    /// WireGuard is never read, because the kernel reports it only with CAP_NET_ADMIN, and together with the private
-    /// key (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
+    /// The UDP port that the kernel opens for a VXLAN, Geneve or bareudp link while the link is up. `None` if the link
+    /// was made in another network namespace, because the kernel then opens the port in that namespace.
+    ///
+    /// `None` for WireGuard: the kernel reports this port only with CAP_NET_ADMIN, and then also the private key
+    /// (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
-    /// How the kernel opens the UDP port. Absent in snapshots of earlier versions.
+    /// How the kernel opens the UDP port. `None` for links that are no tunnels, and in snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
-    /// The master link, e.g. a VRF or a bridge.
+    /// The master link, for example a VRF or a bridge.
     pub master: Option<u32>,
-    /// Whether the link is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port. If
-    /// another socket has the port, the tunnel cannot go up: the kernel fails with EADDRINUSE
+    /// Whether the link is administratively up (`IFF_UP`). While a tunnel is up, the kernel has the tunnel's port. If
+    /// another socket has the port, the tunnel cannot go up, and the kernel returns EADDRINUSE
     /// (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
 }
@@ -319,21 +320,22 @@ pub struct Link {
 /// How the kernel opens the UDP port of a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// The VNI of the tunnel's packets; `None` if the tunnel accepts any VNI.
+    /// The VNI of the tunnel's packets. `None` if the tunnel accepts any VNI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// `external` of ip-link(8): the program that sends a packet sets its VNI (`IFLA_VXLAN_COLLECT_METADATA`).
+    /// The option `external` of ip-link(8): the program that sends a packet sets the VNI of the packet
+    /// (`IFLA_VXLAN_COLLECT_METADATA`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
-    /// Other receive options of VXLAN, by their names in ip-link(8), sorted: `gbp`. Devices can share a port only if
-    /// these options and `external` are equal (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
+    /// Other receive options of VXLAN, such as `gbp`, by their names in ip-link(8), sorted. Two devices can share a
+    /// port only if these options and `external` are equal (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// The families for which the tunnel opens the port.
     pub families: Vec<Family>,
 }
 
-/// The default settings of a WireGuard device of a network plugin.
+/// The default settings of a WireGuard device that a network plugin makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireGuard {
     /// The name of the device.
@@ -342,14 +344,14 @@ pub struct WireGuard {
     pub port: u16,
     /// The plugin.
     pub plugin: &'static str,
-    /// The setting that changes the port, if there is one.
+    /// The setting that changes the port. `None` if the port cannot be changed.
     pub setting: Option<&'static str>,
 }
 
 impl WireGuard {
-    /// The devices and their defaults, from these files: cilium/cilium pkg/wireguard/types/types.go (a constant),
-    /// projectcalico/calico felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go,
-    /// squat/kilo pkg/mesh/backend.go, antrea-io/antrea pkg/apis/ports.go.
+    /// The devices and their defaults. The values are from these files: cilium/cilium pkg/wireguard/types/types.go (a
+    /// constant), projectcalico/calico felix/config/config_params.go, flannel-io/flannel
+    /// pkg/backend/wireguard/wireguard.go, squat/kilo pkg/mesh/backend.go, antrea-io/antrea pkg/apis/ports.go.
     const ALL: [Self; 7] = [
         Self::of("cilium_wg0", 51871, "Cilium", None),
         Self::of("wireguard.cali", 51820, "Calico", Some("`wireguardListeningPort` in Calico's FelixConfiguration")),
@@ -366,17 +368,18 @@ impl WireGuard {
 }
 
 impl Link {
-    /// The defaults of the link, if it is a WireGuard device of a network plugin. The kernel probably opens the default
-    /// port for this device.
+    /// The default settings of this link, if a network plugin made it as a WireGuard device. The kernel probably opens
+    /// the default port for this link.
     pub fn wireguard(&self) -> Option<WireGuard> {
         let is_wireguard = self.kind.as_deref() == Some("wireguard");
         WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
     }
 
-    /// Whether two tunnels cannot share one port. `None` if it is unknown how the kernel opens the port.
+    /// Whether this tunnel and another tunnel cannot share one port. `None` if it is unknown how the kernel opens their
+    /// ports.
     ///
-    /// Geneve devices can always share a port, because the kernel refuses to make other Geneve devices
-    /// (drivers/net/geneve.c `geneve_configure`).
+    /// Two Geneve devices can always share a port: the kernel makes only Geneve devices that can (drivers/net/geneve.c
+    /// `geneve_configure`).
     pub fn excludes(&self, other: &Self) -> Option<bool> {
         let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
         let alike = one.external == two.external && one.options == two.options;
@@ -392,22 +395,23 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of the address's link. All addresses of a link share this text in memory, because kube-ipvs0 may have
-    /// ten thousand addresses.
+    /// The name of the link of this address. The addresses of a link share this text in memory, because kube-ipvs0 may
+    /// have ten thousand addresses.
     pub link: Arc<str>,
 }
 
-/// The links to which an ipvs proxy adds Service addresses: kube-proxy's link and kube-router's link.
+/// The links to which a proxy in ipvs mode adds Service addresses. The first is kube-proxy's link, the second is
+/// kube-router's link.
 pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 impl Address {
-    /// Whether an ipvs proxy added the address for a Service.
+    /// Whether a proxy in ipvs mode added the address for a Service.
     pub fn is_ipvs(&self) -> bool {
         IPVS_LINKS.contains(&&*self.link)
     }
 
-    /// Whether the address has a prefix of full length, so its network has no second address. Programs add such
-    /// addresses beside a node's own addresses.
+    /// Whether the address has the longest prefix, /32 or /128. Programs add such addresses to a node that already has
+    /// its own addresses.
     pub fn is_alone(&self) -> bool {
         self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
     }
@@ -431,32 +435,32 @@ pub struct VirtualServer {
 pub struct IpVsConnection {
     /// The connection's protocol.
     pub protocol: Protocol,
-    /// The client, as IPVS sees its address and port.
+    /// The address and port of the client, as IPVS sees them.
     pub from: (IpAddr, u16),
     /// The address and port of the virtual server.
     pub to: (IpAddr, u16),
     /// The address and port of the real server that got the connection.
     pub destination: (IpAddr, u16),
-    /// IPVS' own name of the state, e.g. `SYN_RECV`.
+    /// The state in IPVS' own words, for example `SYN_RECV`.
     pub state: String,
 }
 
-/// Traces of proxies in netfilter, from an nfnetlink dump. The dump includes the chains of iptables-nft.
+/// What proxies left in netfilter, from an nfnetlink dump. The dump includes the chains of iptables-nft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netfilter {
-    /// nft tables as `family name`, e.g. `ip kube-proxy`.
+    /// The tables of nftables as `family name`, for example `ip kube-proxy`.
     pub tables: Vec<String>,
     /// Chains whose name begins with `KUBE-`, as `family table chain`. Chains of single Services and endpoints
     /// (`KUBE-SVC-...`) are left out.
     pub chains: Vec<String>,
-    /// Tables of legacy iptables. The dump does not list their chains.
+    /// Tables of legacy iptables. The dump does not list the chains of these tables.
     pub legacy_tables: Vec<String>,
-    /// The redirections of hostPorts by the CNI plugin `portmap`. Within a table, they are in the order in which the
-    /// kernel evaluates them.
+    /// The rules with which the CNI plugin `portmap` redirects hostPorts. Within a table, the rules have the order in
+    /// which the kernel evaluates them.
     #[serde(default = "Redirection::not_requested")]
     pub redirections: Reading<Vec<Redirection>>,
-    /// Destination ports whose packets are not tracked, each port once. Rules in tables `raw` turn tracking off
-    /// (`NOTRACK`, `CT --notrack`). Rules with other conditions, and rules of legacy iptables, are left out.
+    /// Destination ports for which conntrack is turned off, each port once. Rules in tables `raw` turn it off
+    /// (`NOTRACK`, `CT --notrack`). Rules with other conditions and rules of legacy iptables are left out.
     #[serde(default = "untracked_not_requested")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -471,14 +475,14 @@ fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
 
 #[cfg(any(test, feature = "testing"))]
 impl Default for Netfilter {
-    /// Netfilter that was read, without any rule.
+    /// Netfilter without any rule.
     fn default() -> Self {
         let (redirections, untracked) = (Reading::Seen(Vec::new()), Reading::Seen(Vec::new()));
         Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections, untracked }
     }
 }
 
-/// A rule that redirects connections. A connection to a port of the node goes to another address.
+/// A rule that sends connections to a port of the node to another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirection {
     /// TCP, UDP or SCTP.
@@ -498,7 +502,7 @@ pub struct Redirection {
 }
 
 impl Redirection {
-    /// The reading in snapshots that are older than redirections.
+    /// The value in snapshots that are older than this field.
     fn not_requested() -> Reading<Vec<Self>> {
         Reading::Gap(Gap::new(Source::Netfilter, Why::NotRequested, "redirections of hostPorts were not requested"))
     }
@@ -507,15 +511,15 @@ impl Redirection {
 /// The answer to `GET /` on a healthCheckNodePort, at `127.0.0.1` or at the node's address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckAnswer {
-    /// The port of the request.
+    /// The healthCheckNodePort to which the request was sent.
     pub port: u16,
-    /// `namespace/name` of the Service in the answer of a proxy (`{"service":{"namespace":...,"name":...}}`, kubernetes
-    /// pkg/proxy/healthcheck). `None` if a program other than a proxy answered.
+    /// `namespace/name` of the Service in the answer, if a proxy answered (`{"service":{"namespace":...,"name":...}}`,
+    /// kubernetes pkg/proxy/healthcheck). `None` if another program answered.
     pub service: Reading<Option<String>>,
 }
 
 impl HealthCheckAnswer {
-    /// The largest number of ports that are queried.
+    /// The largest number of healthCheckNodePorts that are queried.
     pub const MOST: usize = 64;
 }
 
@@ -523,23 +527,23 @@ impl HealthCheckAnswer {
 /// can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
-    /// The number of flows whose source port became a port of [`NodeQuery::masquerade_ports`], by protocol. A protocol
-    /// with no flow is absent.
+    /// The number of flows whose source port was translated to a port of [`NodeQuery::masquerade_ports`], by protocol.
+    /// A protocol without flows is left out.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
-    /// At most 64 flows without an answer whose source port became a port of [`NodeQuery::client_ports`]. A TCP flow
-    /// without an answer is in SYN_SENT. For UDP and SCTP, conntrack has seen no reply to the flow.
+    /// At most 64 flows that have no answer yet, and whose source port was translated to a port of
+    /// [`NodeQuery::client_ports`]. For TCP, such a flow is in SYN_SENT. For UDP and SCTP, conntrack has seen no reply.
     pub unanswered: Vec<MasqueradedFlow>,
     /// The number of flows without an answer that are not listed.
     pub beyond: u64,
 }
 
 impl Masquerade {
-    /// The reading in older snapshots, and if no rule needs the flows.
+    /// The value in older snapshots, and if no rule needs the flows.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
     }
 
-    /// The reading of pools in older snapshots, and if no rule needs the pools.
+    /// The value for the pools in older snapshots, and if no rule needs the pools.
     pub fn pools_not_requested() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(
             Source::Conntrack,
@@ -549,15 +553,15 @@ impl Masquerade {
     }
 }
 
-/// The source ports of one address of this node, for one destination. Two masqueraded flows to this destination never
-/// have the same source port.
+/// The source ports of one address of this node, for one destination. All masqueraded flows to this destination have
+/// different source ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasqueradePool {
     /// The protocol.
     pub protocol: Protocol,
-    /// The node's address that the flows have as source.
+    /// The address of the node that replaces the source address of the flows.
     pub translated: IpAddr,
-    /// The address and port from which answers come: the destination, after the translation of a Service's address.
+    /// The address and port of the server that answers. For a connection to a Service, this is the endpoint.
     pub server: (IpAddr, u16),
     /// The number of ports in use.
     pub used: u32,
@@ -565,7 +569,7 @@ pub struct MasqueradePool {
     pub ports: PortRange,
     /// The number of flows whose source port differs from the port that the client chose.
     pub moved: u32,
-    /// The clients with the most flows, each with the number of its flows; at most eight.
+    /// The clients with the most flows, at most eight. Each client has the number of its flows.
     pub senders: Vec<(IpAddr, u32)>,
 }
 
@@ -576,8 +580,8 @@ pub struct MasqueradedFlow {
     pub protocol: Protocol,
     /// The client's own address and port.
     pub source: (IpAddr, u16),
-    /// This node's address and the chosen port, to which answers go.
+    /// The address and port of this node that replace the client's address and port. Answers go to them.
     pub translated: (IpAddr, u16),
-    /// The address and port from which an answer comes: the destination, after the translation of a Service's address.
+    /// The address and port of the server that answers. For a connection to a Service, this is the endpoint.
     pub server: (IpAddr, u16),
 }

@@ -20,8 +20,8 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in the control group of a static pod. Read only if
-    /// this Pod mirrors a static pod, because in other pods a user can write any text.
+    /// `metadata.annotations["kubernetes.io/config.hash"]`. In the control group of a static pod, this text is the uid.
+    /// `None` if this Pod does not mirror a static pod, because then any user could have written the text.
     pub config_hash: Option<String>,
     /// The entry of `metadata.ownerReferences` that is the pod's controller.
     #[serde(default)]
@@ -36,19 +36,19 @@ pub struct Pod {
     pub node: Option<String>,
     /// `spec.hostNetwork`.
     pub host_network: bool,
-    /// `status.phase` is `Succeeded` or `Failed`.
+    /// Whether `status.phase` is `Succeeded` or `Failed`.
     pub finished: bool,
-    /// The condition `Ready` is true.
+    /// Whether the condition `Ready` is true.
     pub ready: bool,
-    /// Whether any container runs, according to `status.containerStatuses` and `initContainerStatuses`. Some init
-    /// containers run as long as the pod. `None` if the pod has no container status.
+    /// Whether any container runs, according to `status.containerStatuses` and `initContainerStatuses`. Init containers
+    /// count, because some run as long as the pod. `None` if the pod has no container status.
     #[serde(default)]
     pub running: Option<bool>,
-    /// Whether a container is not ready, and ended with an error, now or in its last run.
+    /// Whether the pod has a container that is not ready and that ended with an error, now or in its last run.
     #[serde(default)]
     pub failing: bool,
-    /// The time since which all [`failing`](Self::failing) containers run again. `None` if a failing container does not
-    /// run.
+    /// The time from which all [`failing`](Self::failing) containers have been running again. `None` if a failing
+    /// container does not run now.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
     /// `lastTransitionTime` of the condition `PodScheduled`: the time at which the pod got a Node.
@@ -56,37 +56,40 @@ pub struct Pod {
     pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
-    /// Entries of `spec.containers[].ports` that are ports of the node: hostPorts, and ports in the host's network.
+    /// The entries of `spec.containers[].ports` that are ports of the node: hostPorts, and ports of a pod in the host
+    /// network.
     pub ports: Vec<ContainerPort>,
-    /// For a pod in the host's network: the port numbers of its probes that no container declares.
+    /// For a pod in the host network, the port numbers of its probes that no container declares.
     #[serde(default)]
     pub probed: Vec<ContainerPort>,
-    /// For a pod in its own network that is [`failing`](Self::failing): the ports that its containers declare, and the
-    /// port numbers of its probes. Empty for other pods.
+    /// The ports that containers declare and the port numbers of probes, for a [`failing`](Self::failing) pod in its
+    /// own network. Empty for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
-    /// The pod's containers that have an id, if there are several. Kept while the pod is in the host's network and not
-    /// ready, or while it is [`failing`](Self::failing).
+    /// The pod's containers that have an id, if the pod has several containers. Empty for most pods: the pod must be
+    /// [`failing`](Self::failing), or it must be in the host network and not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
-    /// For a pod in the host's network that is [`failing`](Self::failing): at most four addresses that its containers
-    /// reported as *in use* in their last messages. A tenant can write this text, so it is a hint, not a claim.
+    /// At most four addresses that containers reported as *in use* in their last messages. Empty unless the pod is
+    /// [`failing`](Self::failing) and in the host network. Any program can write such a message, so the addresses are
+    /// only a hint.
     #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
-    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. With Multus, a pod with this annotation may
-    /// have more addresses than its status.
+    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. Such a pod may have addresses of Multus that
+    /// its status does not list.
     #[serde(default)]
     pub more_networks: bool,
-    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, if it is set and can be parsed.
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`. `None` if it is not set or cannot be parsed.
     pub ip_local_port_range: Option<PortRange>,
-    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, if it is set and can be parsed.
+    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`. `None` if it is not set or cannot be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_local_reserved_ports: Option<PortSet>,
 }
 
 impl Pod {
-    /// Whether the pod runs, or may run, on this Node. Without a Node name, a Pod of the API server waits for the
-    /// scheduler: false. Without a Node name, a Pod of a manifest may run on any Node: true.
+    /// Whether the pod runs on this Node, or may run on it. A Pod without a Node name is one of two kinds. A Pod of the
+    /// API server waits for the scheduler, so the answer is false. A Pod of a manifest may run on any Node, so the
+    /// answer is true.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
@@ -96,43 +99,43 @@ impl Pod {
         name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// The ports from which the kernel chooses in the pod's own network namespace, according to the pod's
-    /// specification. Without a setting, the default range.
+    /// The ephemeral ports in the pod's own network namespace, according to the pod's specification. If the
+    /// specification does not set the range, this is the kernel's default range.
     pub fn ephemeral_ports(&self) -> PortSet {
         let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
         self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
     }
 
-    /// The uids that the control groups of the pod's containers may have.
+    /// The uids that may be in the paths of the containers' control groups.
     pub fn uids_of_cgroups(&self) -> impl Iterator<Item = &str> {
         [&self.uid, &self.config_hash].into_iter().flatten().map(String::as_str)
     }
 
     /// Whether the container with this id needs a port, according to its declared ports and its probes. `None` if
-    /// [`containers`](Self::containers) lacks the id, for example the id of a removed container.
+    /// [`containers`](Self::containers) does not contain the id, for example if the container was removed.
     pub fn container_needs(&self, id: &str, port: u16) -> Option<bool> {
         self.containers.iter().find(|it| it.id == id).map(|it| it.ports.contains(&port))
     }
 
-    /// A container's report that a port is in use, for example `0.0.0.0:9100 is in use`. The report is a hint.
+    /// A container's report that a port is in use, for example `0.0.0.0:9100 is in use`. The report is only a hint.
     pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
         let reported = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
         let at = reported.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
     }
 
-    /// The ports of the node that the pod needs, each with its number on the node.
+    /// The ports of the node that the pod needs. Each port has its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
 
-    /// Like [`Self::node_ports`], with the ports that probes name.
+    /// Like [`Self::node_ports`], but also with the ports of probes.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }
 }
 
-/// The ports of the node that containers need, each with its number on the node.
+/// The ports of the node that containers need. Each port has its number on the node.
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
@@ -142,7 +145,7 @@ pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl It
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPorts {
     /// `status.containerStatuses[].containerID` without the name of the runtime. The path of the container's control
-    /// group has this id.
+    /// group contains this id.
     pub id: String,
     /// The ports that the container declares, and the port numbers of its probes.
     pub ports: Vec<u16>,
@@ -166,12 +169,12 @@ pub struct ContainerPort {
 pub struct Controller {
     /// `kind`, e.g. `DaemonSet`.
     pub kind: String,
-    /// `name`. The controller is in the Pod's namespace.
+    /// `name`. The controller is in the namespace of the Pod.
     pub name: String,
 }
 
 impl Controller {
-    /// Whether the controller is a Node. If it is, the pod is static: the kubelet made the pod from a file (kubernetes
+    /// Whether the controller is a Node. If so, the pod is static: the kubelet made the pod from a file (kubernetes
     /// pkg/kubelet/pod/mirror_client.go).
     pub fn is_node(&self) -> bool {
         self.kind == "Node"
@@ -193,8 +196,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod without a Node, because the scheduler found no Node with free ports. Or a Pod with a Node whose kubelet
-/// refused the Pod because of its ports.
+/// A Pod that cannot start because of its ports. The scheduler found no Node with free ports, or the kubelet of the
+/// Pod's Node refused the Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
@@ -203,35 +206,36 @@ pub struct WaitingPod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// The controller, as in a [`Pod`].
+    /// The controller, as in [`Pod::controller`].
     pub controller: Option<Controller>,
-    /// The Service, as in a [`Pod`].
+    /// The Service, as in [`Pod::service_lb_of`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only possible Node: the Pod names it, or the scheduler nominated it. Or a node affinity selects it (as in
-    /// all Pods of a DaemonSet), or the node selector has its host name.
+    /// The only Node on which the Pod can run. `None` if there may be several. The Pod may name the Node, or the
+    /// scheduler may have nominated it. A node affinity may select it, as in the Pods of a DaemonSet. A node selector
+    /// may contain its host name.
     pub meant_for: Option<String>,
-    /// Whether the scheduler reports that the ports are in use on every Node. If not, some Nodes refuse the Pod for
-    /// other reasons, and this Node may do the same.
+    /// Whether the scheduler reports that the ports are in use on every Node. If not, this Node may be one that refuses
+    /// the Pod for another reason.
     #[serde(default)]
     pub everywhere: bool,
-    /// Whether the kubelet refused the Pod. The kubelet never starts a refused Pod.
+    /// Whether the kubelet refused the Pod. The kubelet does not start a refused Pod later.
     #[serde(default)]
     pub rejected: bool,
-    /// The ports that the scheduler compares. Each has a `host_port`.
+    /// The ports that the scheduler compares. Each port has a `host_port`.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of the condition `PodScheduled`. If the kubelet refused the Pod, `status.startTime`.
+    /// `lastTransitionTime` of the condition `PodScheduled`. For a Pod that the kubelet refused, `status.startTime`.
     pub since: Option<Timestamp>,
 }
 
 impl WaitingPod {
-    /// Whether the Pod may run on this Node. The host name in the node selector may be the first part of the Node's
-    /// name.
+    /// Whether the Pod may run on this Node. If the Pod selects a host name, the host name may be the first part of the
+    /// Node's name.
     pub fn may_be_on(&self, node: &str) -> bool {
         let meant_for = self.meant_for.as_deref();
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The reading in older snapshots, and if waiting Pods were not requested.
+    /// The value in older snapshots, and if waiting Pods were not requested.
     pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
     }

@@ -51,7 +51,7 @@ impl Family {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The families in the order of the input, without repetitions. A file may repeat a family.
+    /// The families in the order of the input, each family once. A file may repeat a family.
     pub fn each_once(families: impl IntoIterator<Item = Self>) -> &'static [Self] {
         let mut families = families.into_iter();
         match families.next().map(|first| (first, families.any(|it| it != first))) {
@@ -63,7 +63,7 @@ impl Family {
         }
     }
 
-    /// The family's index in a pair whose first value is for IPv4.
+    /// The index of the family in a pair. The first value of such a pair is for IPv4.
     pub fn index(self) -> usize {
         match self {
             Self::V4 => 0,
@@ -96,7 +96,7 @@ impl PortRange {
     /// The kernel's default `net.ipv4.ip_local_port_range`.
     pub const DEFAULT_EPHEMERAL: Self = Self { first: 32768, last: 60999 };
 
-    /// The range from `first` to `last`; `None` if `first > last`.
+    /// The range from `first` to `last`. `None` if `first > last`.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -111,12 +111,12 @@ impl PortRange {
         (self.first..=self.last).contains(&port)
     }
 
-    /// The ports that are in both ranges; `None` if there are none.
+    /// The ports that are in both ranges. `None` if the ranges have no common port.
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::new(self.first.max(other.first), self.last.min(other.last))
     }
 
-    /// Every port, in order.
+    /// Every port, the lowest first.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
     }
@@ -142,7 +142,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A text that is no port, no range, and no list of ports and ranges.
+/// The error for a text that cannot be parsed as ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct NotPorts {
@@ -150,12 +150,12 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// The longest part of a wrong text that an error quotes, in bytes.
+/// A longer text is cut in the error. In bytes.
 const LONGEST: usize = 64;
 
 impl NotPorts {
     fn new(text: &str, wanted: &'static str) -> Self {
-        // A text from a file may contain characters that hide or reorder the words around them.
+        // A text from a file may contain characters that hide other characters or change their order.
         Self { text: text::clean(text, LONGEST), wanted }
     }
 }
@@ -163,7 +163,7 @@ impl NotPorts {
 impl FromStr for PortRange {
     type Err = NotPorts;
 
-    /// Parses `a-b`, `a+offset`, `a`, and `a b`, as kube-apiserver and the kernel write ranges
+    /// Parses the forms of a range in kube-apiserver and in the kernel: `a-b`, `a+offset`, `a`, and `a b`
     /// (k8s.io/apimachinery/pkg/util/net/port_range.go).
     fn from_str(text: &str) -> Result<Self, NotPorts> {
         let wanted = "a port range: FIRST-LAST, FIRST+COUNT or one port, each 0 to 65535";
@@ -182,13 +182,13 @@ impl FromStr for PortRange {
     }
 }
 
-/// A set of ports as sorted ranges that neither overlap nor touch.
+/// A set of ports. Its ranges are sorted. There is at least one port between two ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<PortRange>", into = "Vec<PortRange>")]
 pub struct PortSet(Vec<PortRange>);
 
 impl PortSet {
-    /// The ranges, the lowest first. No two ranges are adjacent.
+    /// The ranges, the lowest first. There is at least one port between two ranges.
     pub fn ranges(&self) -> &[PortRange] {
         &self.0
     }
@@ -247,7 +247,7 @@ impl PortSet {
     }
 }
 
-/// `from..end` as a range of ports; `None` if `from..end` is empty.
+/// `from..end` as a range of ports. `None` if `from..end` is empty.
 fn between(from: u32, end: u32) -> Option<PortRange> {
     let last = end.checked_sub(1)?;
     PortRange::new(u16::try_from(from).ok()?, u16::try_from(last).ok()?)
@@ -296,8 +296,8 @@ impl FromIterator<u16> for PortSet {
 impl FromStr for PortSet {
     type Err = NotPorts;
 
-    /// Parses the kernel's form of a list, `2703,9808-9810`. An empty text is the empty set (kernel/sysctl.c
-    /// `proc_do_large_bitmap`).
+    /// Parses a list in the form of the kernel, such as `2703,9808-9810`. An empty text is an empty set
+    /// (kernel/sysctl.c `proc_do_large_bitmap`).
     fn from_str(text: &str) -> Result<Self, NotPorts> {
         let wanted = "a list of ports and ranges like 2703,30000-32767";
         text.trim()
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_is_quoted_of_a_text_hides_and_turns_nothing() {
-        // These characters are unassigned, so Rust's own quotes do not escape them.
+        // `{:?}` in Rust does not escape these unassigned characters.
         let error = "30000\u{ffff}\u{329a}\u{3269a}\0x\u{202e}".parse::<PortRange>().expect_err("no range").to_string();
         assert!(!error.chars().any(text::is_invisible) && error.starts_with("\"30000㊚x\""), "{error}");
         let long = "x".repeat(1000).parse::<PortRange>().expect_err("no range").to_string();

@@ -14,7 +14,7 @@ use super::{Cgroup, Family, Process, Reading};
 pub enum Mode {
     /// kube-proxy with iptables rules.
     Iptables,
-    /// kube-proxy with IPVS virtual servers; deprecated since Kubernetes 1.35 (KEP-5495).
+    /// kube-proxy with IPVS virtual servers. This mode is deprecated since Kubernetes 1.35 (KEP-5495).
     Ipvs,
     /// kube-proxy with nftables rules (KEP-3866).
     Nftables,
@@ -25,7 +25,7 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
-    /// The modes of kube-proxy. If the mode is unknown, these modes are possible.
+    /// The modes of kube-proxy. If the mode of a kube-proxy is unknown, it is one of these.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
     /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
@@ -55,17 +55,17 @@ impl FromStr for Mode {
     }
 }
 
-/// The error for a text that names no mode.
+/// The error for a text that is not the name of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
-/// A value and its source. If a verdict depends on the value, reports print the source.
+/// A value and its source. If a finding depends on the value, the report prints the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned<T> {
     /// The value.
     pub value: T,
-    /// The place, e.g. `127.0.0.1:10249/proxyMode`.
+    /// The source of the value, for example `127.0.0.1:10249/proxyMode`.
     pub place: String,
 }
 
@@ -80,7 +80,7 @@ pub const PROXY_METRICS: u16 = 10249;
 /// The port on which kube-proxy reports its health by default (`healthzBindAddress`).
 pub const PROXY_HEALTH: u16 = 10256;
 
-/// kube-proxy's answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
+/// kube-proxy's answers on loopback. The port is `metricsBindAddress`, by default `127.0.0.1:10249` or `[::1]:10249`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFacts {
     /// The answer of `/proxyMode`.
@@ -89,55 +89,57 @@ pub struct ProxyFacts {
     pub config: Reading<ProxyConfig>,
     /// The values of `/metrics` that rules use.
     pub metrics: Reading<ProxyMetrics>,
-    /// The control group of the process that answers, which is the proxy. A socket belongs to the proxy if it has the
-    /// same process, or the same control group. The root group does not count.
+    /// The control group of the process that answers. This process is the proxy. A socket belongs to the proxy if it
+    /// has the same process or the same control group. If the control group is the root group, only the process counts.
     pub cgroup: Reading<Cgroup>,
-    /// The process that answers; see [`Self::cgroup`].
+    /// The process that answers (see [`Self::cgroup`]).
     pub process: Reading<Process>,
     /// The proxy's file descriptors, from `/proc/<pid>`.
     pub fds: Reading<FdUse>,
 }
 
-/// The feature gate for NodePorts on loopback in nftables mode (KEP-6032). With the gate, kube-proxy serves them if
-/// `nodePortAddresses` names loopback. If not, kube-proxy refuses the connections.
+/// The feature gate for NodePorts on loopback in nftables mode (KEP-6032). With the gate, kube-proxy serves NodePorts
+/// on loopback if `nodePortAddresses` names loopback. If `nodePortAddresses` does not, kube-proxy refuses the
+/// connections.
 pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
-/// The proxy's settings on which verdicts depend. An absent field was not in the answer.
+/// The settings of the proxy that rules use. `None` if the source did not have the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
     /// The source, for example `127.0.0.1:10249/configz`.
     pub place: String,
-    /// `mode`. Empty means the default of the platform, which is iptables on Linux.
+    /// `mode`. If it is empty, the proxy uses the default of the platform: iptables on Linux.
     pub mode: Option<String>,
-    /// `nodePortAddresses`, or Cilium's `nodeport-addresses`: CIDRs, or the word `primary`. Empty means the mode's
-    /// default.
+    /// `nodePortAddresses`, or Cilium's `nodeport-addresses`: CIDRs, or the word `primary`. If it is empty, the proxy
+    /// uses the default of its mode.
     pub node_port_addresses: Vec<String>,
-    /// `iptables.localhostNodePorts`; true by default.
+    /// `iptables.localhostNodePorts`. The default is true.
     pub localhost_node_ports: Option<bool>,
     /// `bindAddress`.
     pub bind_address: Option<IpAddr>,
-    /// `detectLocalMode`. Together with `clusterCIDR`, this setting determines whether there is a local detector.
+    /// `detectLocalMode`. This setting and `clusterCIDR` determine whether kube-proxy has a local detector.
     pub detect_local_mode: Option<String>,
-    /// `clusterCIDR`, separated by commas.
+    /// `clusterCIDR`: ranges of addresses, separated by commas.
     pub cluster_cidr: Option<String>,
-    /// `healthzBindAddress`. Empty if kube-proxy serves no health check, according to its own settings. Absent if no
-    /// source has the setting.
+    /// `healthzBindAddress`. Empty if kube-proxy's own settings turn the health check off. `None` if no source has the
+    /// setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
-    /// True if iptables, not Cilium's eBPF program, masquerades connections of pods: masquerading is on and
-    /// `enable-bpf-masquerade` is false. Absent if Cilium's settings do not show it.
+    /// Whether iptables masquerades connections of pods, instead of Cilium's eBPF program. If so, masquerading is on
+    /// and `enable-bpf-masquerade` is false. `None` if Cilium's settings do not show this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
-    /// Settings of Cilium. Absent for other proxies, and in snapshots that are older than this field.
+    /// Settings of Cilium. `None` for other proxies, and in snapshots that are older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium: Option<CiliumConfig>,
 }
 
 impl ProxyConfig {
-    /// The mode in the settings. An empty mode means iptables. `None` if the settings have no mode, or an unknown mode.
+    /// The mode in the settings. An empty mode means iptables. `None` if the settings have no mode, or a mode that
+    /// Portreeve does not know.
     pub fn mode_if_known(&self) -> Option<Mode> {
         match self.mode.as_deref()? {
             "" => Some(Mode::Iptables),
@@ -146,52 +148,56 @@ impl ProxyConfig {
     }
 }
 
-/// Settings of Cilium as the replacement of kube-proxy (ConfigMap `cilium-config`). An absent key has its default.
+/// Settings of Cilium as the replacement of kube-proxy (ConfigMap `cilium-config`). For an absent key, the field has
+/// Cilium's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
-    /// `devices`: names of links. An entry with `+` at its end means all names with this beginning. An entry that
-    /// begins with `!` excludes the name. Empty if Cilium chooses the devices.
+    /// `devices`: names of links. An entry that ends with `+` stands for all names that begin with the text before the
+    /// `+`. An entry that begins with `!` excludes a name. If the list is empty, Cilium chooses the devices.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// `force-device-detection`: Cilium also chooses devices itself, even if `devices` has names.
+    /// `force-device-detection`: Cilium uses the devices in `devices`, and also chooses devices itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
-    /// `disable-external-ip-mitigation`: the node and its pods reach the Service of an external IP on each address of
-    /// the node, even on devices that Cilium does not serve.
+    /// `disable-external-ip-mitigation`: the node and its pods can reach the Service of an external IP on every address
+    /// of the node. This includes addresses on devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
     /// `k8s-service-proxy-name`: Cilium serves only Services with this value of the label
-    /// `service.kubernetes.io/service-proxy-name`. Without the setting, Cilium serves only Services without this label.
+    /// `service.kubernetes.io/service-proxy-name`. If the setting is absent, Cilium serves only Services without the
+    /// label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<String>,
-    /// Families that are turned off, because `enable-ipv4` or `enable-ipv6` is false.
+    /// Families that are turned off, by `enable-ipv4` or `enable-ipv6`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
-    /// `enable-sctp`. If the setting is off, Cilium serves no NodePorts of SCTP.
+    /// `enable-sctp`. If it is off, Cilium does not serve NodePorts of SCTP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sctp: bool,
-    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`: the answer for a Service without an
-    /// endpoint.
+    /// The answer of Cilium for a Service without an endpoint. It depends on `service-no-backend-response` and
+    /// `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
+    /// `bpf-lb-sock-hostns-only`: if a pod connects to a Service, Cilium translates each packet of the pod, not the
+    /// socket.
     pub host_namespace_only: bool,
-    /// `bpf-lb-enable-wildcard-entries`, a setting of Cilium since 1.20, on by default: whether Cilium serves packets
-    /// from pods on every address of its devices. Absent if neither the setting nor the version is known.
+    /// `bpf-lb-enable-wildcard-entries`: whether Cilium serves packets from pods on every address of its devices.
+    /// Cilium has the setting since 1.20, and it is on by default. `None` if neither the setting nor the version is
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wildcard_entries: Option<bool>,
-    /// `node-port-bind-protection` is off: Cilium does not refuse `bind` on a NodePort.
+    /// `node-port-bind-protection` is off: Cilium permits `bind` on a NodePort.
     #[serde(default)]
     pub allows_bind: bool,
-    /// `enable-bpf-masquerade`: Cilium's eBPF program, not iptables, masquerades connections of pods.
+    /// `enable-bpf-masquerade`: Cilium's eBPF program masquerades connections of pods, instead of iptables.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masquerades: bool,
-    /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts. If the kernel may
-    /// choose a NodePort, the agent does not start.
+    /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts. If the kernel may then
+    /// choose a NodePort as an ephemeral port, the agent does not start.
     #[serde(default)]
     pub reserves_nothing: bool,
 }
 
-/// The result of a connection to a Service without an endpoint, if Cilium serves the Service.
+/// What Cilium does with a connection to a Service without an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutBackend {
@@ -200,14 +206,14 @@ pub enum WithoutBackend {
     Reject,
     /// `drop`.
     Drop,
-    /// The connection continues as if the Service did not exist.
+    /// The connection is not translated, as if the Service did not exist.
     Pass,
 }
 
 /// The values of kube-proxy's `/metrics` that rules use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyMetrics {
-    /// `process_max_fds`: the soft limit of the process now.
+    /// `process_max_fds`: the present soft limit of the process.
     pub max_fds: Option<u64>,
     /// `process_open_fds`.
     pub open_fds: Option<u64>,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The result of reading one fact.
 ///
-/// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero, and never
-/// healthy. Code that continues without the fact must give a reason ([`Unread`]).
+/// `Reading` has no `Default`, no `unwrap_or` and no `ok` on purpose. They would turn an unread fact into zero, or into
+/// a healthy value. Code that continues without the fact must give a reason ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -19,7 +19,8 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// The fact, or a copy of the reason why it was not read: `let sockets = view.now.kernel.listeners.get()?;`.
+    /// The fact, or a copy of the reason why it was not read. For example: `let sockets =
+    /// view.now.kernel.listeners.get()?;`.
     ///
     /// # Errors
     ///
@@ -31,14 +32,14 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The fact, if it was read; for tests.
+    /// The fact, if it was read. Only for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn seen(&self) -> Option<&T> {
         self.get().ok()
     }
 
-    /// The fact; `None` if it was not read. The argument states why the caller needs no more. Code that concludes
-    /// something from an absent fact must call [`Self::get`].
+    /// The fact, or `None` if the fact was not read. The argument says why the caller may continue without the fact.
+    /// Code that concludes something from an absent fact must call [`Self::get`].
     pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
             Self::Seen(fact) => Some(fact),
@@ -46,7 +47,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The list; empty if it was not read.
+    /// The list. If the list was not read, it is empty.
     pub fn known_part<'a>(&'a self, why: Unread) -> &'a T::Target
     where
         T: Deref,
@@ -55,7 +56,7 @@ impl<T> Reading<T> {
         self.known(why).map(Deref::deref).unwrap_or_default()
     }
 
-    /// The reason why the fact was not read; `None` if it was read.
+    /// The reason why the fact was not read. `None` if the fact was read.
     pub fn gap(&self) -> Option<&Gap> {
         match self {
             Self::Seen(_) => None,
@@ -72,24 +73,25 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why code misses no problem, although the code treats an unread fact as absent or an unread list as empty.
+/// The reason why code may treat an unread fact as absent, or an unread list as empty. With such a reason, the code
+/// does not miss a problem.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
-    /// The fact only adds words, numbers or a remedy to a result that is true without it.
+    /// The result is true without the fact. The fact would only add words, numbers or a remedy.
     Adds,
-    /// The named part of the output reports the unread fact.
+    /// A part of the output reports that the fact was not read. The text names this part.
     Reported(&'static str),
-    /// The code assumes this value for the unread fact.
+    /// The code assumes a value for the unread fact. The text names this value.
     Assumed(&'static str),
-    /// The fact only decides what is read or listed next. No conclusion depends on it.
+    /// The code uses the fact only to choose what it reads or lists next. No conclusion depends on the fact.
     Chooses,
-    /// The caller concludes nothing from an absent fact. Every value stays possible, or the caller reads another
-    /// source, or has its own `Gap`.
+    /// The caller concludes nothing from the absent fact. For the caller, every value stays possible, or the caller
+    /// reads another source or has its own `Gap`.
     Doubted,
 }
 
-/// `Ok(None)` if the fact was not requested, as in a scan without a cluster. A fact that was requested and not read
-/// stays an error.
+/// Turns a fact that was not requested into `Ok(None)`, as in a scan without a cluster. A fact that was requested but
+/// not read stays an error.
 ///
 /// # Errors
 ///
@@ -111,14 +113,14 @@ impl<T> From<Result<T, Gap>> for Reading<T> {
     }
 }
 
-/// An unread input: its source, the reason, and one line for people.
+/// An input that was not read: its source, the reason, and one line for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// The reader.
     pub source: Source,
     /// The kind of failure.
     pub why: Why,
-    /// The details as text: the operation, its place, and the message of the system.
+    /// The details in words: the operation, its place, and the error message of the system.
     pub detail: String,
 }
 
@@ -129,8 +131,8 @@ impl Gap {
     }
 }
 
-/// A source of facts. The success of each source is reported separately; names are kebab-case in JSON and in metric
-/// labels.
+/// A source of facts. Each source succeeds or fails separately. In JSON and in metric labels, the names are in
+/// kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -138,13 +140,13 @@ pub enum Source {
     Listeners,
     /// Connected sockets of the host on the requested local ports.
     Clients,
-    /// Use of the ephemeral port range by destination.
+    /// The use of the ephemeral port range, for each destination.
     EphemeralUse,
     /// `/proc/net/sockstat` and `sockstat6`.
     Sockstat,
     /// `/proc/sys/net`.
     Sysctls,
-    /// Links and addresses over rtnetlink, default gateways.
+    /// Links and addresses from rtnetlink, and default gateways.
     Addresses,
     /// Nameservers of the host's resolv.conf.
     ResolvConf,
@@ -154,21 +156,21 @@ pub enum Source {
     ProxyConfig,
     /// kube-proxy's `/metrics`.
     ProxyMetrics,
-    /// The proxy's process, its file descriptors and their limit.
+    /// The proxy's process, the number of its file descriptors, and their limit.
     ProxyProcess,
     /// `/proc/net/ip_vs`.
     IpVs,
     /// `/proc/net/ip_vs_conn`.
     IpVsConn,
-    /// conntrack over ctnetlink: flows that this node masquerades.
+    /// Flows that this node masquerades, from conntrack over ctnetlink.
     Conntrack,
     /// nft tables and iptables chains.
     Netfilter,
-    /// Names, pids and command lines of socket owners.
+    /// The tables of nftables and the chains of iptables.
     Processes,
-    /// Control groups of sockets, and the pods they belong to.
+    /// Control groups of sockets, and the pods of these control groups.
     Cgroups,
-    /// Sockets inside pods' network namespaces.
+    /// Sockets in the network namespaces of pods.
     PodNamespaces,
     /// The answers on healthCheckNodePorts.
     HealthChecks,
@@ -178,11 +180,11 @@ pub enum Source {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Pods without a Node, because their ports are in use.
+    /// Pods that have no Node, because their ports are in use.
     WaitingPods,
     /// Nodes.
     Nodes,
-    /// ConfigMaps and platform objects.
+    /// ConfigMaps, and settings in objects of Cilium, Calico and OpenShift.
     ConfigMaps,
     /// The NodePort range.
     NodePortRange,
@@ -193,40 +195,40 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether the time for reading this source grows with the number of connections of the node or of its pods.
+    /// Whether reading this source takes longer if the node or its pods have more connections.
     pub fn walks_connections(self) -> bool {
         matches!(self, Self::Clients | Self::EphemeralUse | Self::PodNamespaces | Self::Conntrack | Self::IpVsConn)
     }
 }
 
-/// Why a fact is missing; kebab-case in JSON and in metric labels.
+/// Why a fact is missing. In JSON and in metric labels, the names are in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// This process has no right to read the fact. Expected with a least-privilege profile.
+    /// This process has no right to read the fact. This is normal if the process runs with few privileges.
     NotPermitted,
-    /// This kernel or cluster does not have the fact.
+    /// This kernel or this cluster cannot provide the fact.
     NotSupported,
     /// The fact was not read yet.
     NotYet,
-    /// Not requested: no cluster was given, or no rule needs it.
+    /// The fact was not requested, because no cluster was given, or because no rule needs the fact.
     #[serde(alias = "not-asked")]
     NotRequested,
-    /// No answer from the expected address.
+    /// The expected address did not answer.
     Unreachable,
-    /// The reading took longer than allowed.
+    /// Reading the fact took longer than the limit.
     TimedOut,
-    /// The kernel marked the dump as inconsistent, at every try.
+    /// The kernel marked its answer as inconsistent at every attempt.
     Torn,
-    /// The fact was read, but too long ago.
+    /// The fact was read too long ago.
     Stale,
     /// The input was malformed.
     Malformed,
     /// The input was longer than the limit.
     TooMuch,
-    /// The fact can have several values, and the verdict depends on the value.
+    /// The fact can have several values, and the finding depends on the value.
     Ambiguous,
-    /// Only a bound of a count is known, and the verdict depends on the count.
+    /// Only a bound of a count is known, and the finding depends on the count.
     NotCounted,
 }
 

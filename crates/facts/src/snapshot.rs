@@ -10,12 +10,12 @@ use super::{
     Service, Source, Unread, Why, if_requested,
 };
 
-/// The version of this program: all crates have the workspace's version.
+/// The version of this program. All crates have this version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 
-/// All facts of one scan. A snapshot is a bug report, test data, and the input of `--snapshot`.
+/// All facts of one scan. A snapshot can be part of a bug report, test data, or the input of `--snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
@@ -25,12 +25,12 @@ pub struct Snapshot {
     pub version: Option<String>,
     /// The time at which the scan began.
     pub at: Timestamp,
-    /// The start of the last scan that read connections. Absent if this scan read connections. Facts that take long to
-    /// read with many connections have this age.
+    /// The start of the last scan that read connections. `None` if this scan read connections. Some sources take longer
+    /// with more connections, and their facts are from that scan.
     #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
-    /// The time at which the API server last confirmed exactly these Pods of this node. Absent if the Pods came from
-    /// files, or were not read.
+    /// The time at which the API server last confirmed that these are the Pods of this node. `None` if the Pods came
+    /// from files, or were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub kernel: KernelFacts,
     /// The facts of the cluster.
     pub cluster: ClusterFacts,
-    /// Whether the agent could open its own port. Not requested if no agent runs.
+    /// Whether the agent could open its own port. Only an agent has this fact.
     #[serde(default = "OwnPort::not_requested")]
     pub own_port: Reading<OwnPort>,
 }
@@ -50,19 +50,20 @@ pub struct Snapshot {
 pub struct OwnPort {
     /// `--listen`.
     pub address: SocketAddr,
-    /// Whether another process has the port.
+    /// Whether another process listens on the port.
     pub taken: bool,
 }
 
 impl OwnPort {
-    /// The reading if no agent runs: in `check`, and in snapshots from before the agent existed.
+    /// The value if no agent runs: in `check`, and in old snapshots.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
 }
 
 impl Snapshot {
-    /// The sources of this snapshot, with the reason if a reading failed. A source may have several readings.
+    /// The sources of this snapshot. If a source was not read, it has the reason. A source may be in the list several
+    /// times.
     pub fn readings(&self) -> Vec<(Source, Option<&Gap>)> {
         fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
             (source, reading.gap())
@@ -103,7 +104,7 @@ impl Snapshot {
         ]
     }
 
-    /// The holders of the listed sockets.
+    /// The processes and control groups that own the listed sockets.
     pub fn holders(&self) -> impl Iterator<Item = &Holder> {
         let reported = Unread::Reported("readings");
         let clients = self.kernel.clients.known(reported).map(|clients| &clients.sockets);
@@ -122,12 +123,12 @@ impl Snapshot {
     /// The time between the last scan that read connections and this scan.
     pub fn since_connections(&self) -> Duration {
         let since = self.connections_at.map(|read| self.at.duration_since(read));
-        // If the clock was set back between the two scans, the time is zero.
+        // If the clock was set back between the two scans, the function returns zero.
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
-    /// Changes the snapshot as if the proxy was started in another mode. In iptables mode, kube-proxy turns
-    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings forbid NodePorts on loopback.
+    /// Changes the snapshot as if the proxy ran in another mode. In iptables mode, kube-proxy turns `route_localnet` on
+    /// (`pkg/proxy/iptables/proxier.go`), unless its settings forbid NodePorts on loopback.
     pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
         let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
         if mode == Mode::Iptables && !keeps_off {
@@ -146,15 +147,16 @@ impl Snapshot {
             .find(|node| node.name == self.node_name())
     }
 
-    /// The reason why this node's own Node object is not known: Nodes were not read, or this object is not among them.
+    /// The reason why this node's own Node object is not known. Nodes were not read, or the list of Nodes does not
+    /// contain this object.
     pub fn own_node_gap(&self, detail: &'static str) -> Gap {
         let unread = self.cluster.nodes.gap().cloned();
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the first source that has it: the command line, `/proxyMode`, the proxy's own settings, the
-    /// cluster's configuration of the proxy. If no source has the mode, the error is the error of `/proxyMode`. If the
-    /// mode is [contested](Self::contested), the error states why.
+    /// The proxy mode from the first source that has it. The order is: the command line, `/proxyMode`, the proxy's own
+    /// settings, the cluster's settings of the proxy. If no source has the mode, the error is the error of
+    /// `/proxyMode`. If the mode is [contested](Self::contested), the error says why.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = self.overrides.mode() {
             return Ok(mode.clone());
@@ -171,24 +173,23 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
-    /// The proxy's settings from each source that was read: first the proxy's own answer, then the cluster's
-    /// configuration.
+    /// The proxy's settings from each source that was read. The proxy's own answer comes before the cluster's settings.
     fn proxy_configs(&self, unread: Unread) -> impl Iterator<Item = &ProxyConfig> {
         [&self.kernel.proxy.config, &self.cluster.proxy_config].into_iter().filter_map(move |it| it.known(unread))
     }
 
-    /// Whether the proxy is in this mode. False if the mode is not known.
+    /// Whether the proxy is known to be in this mode.
     pub fn is_in(&self, mode: Mode) -> bool {
         self.proxy_mode().is_ok_and(|known| known.value == mode)
     }
 
     /// Whether this node's proxy serves a Service, according to the label `service.kubernetes.io/service-proxy-name`.
-    /// The proxy serves Services without the label. If Cilium's settings have a name, Cilium serves only Services with
-    /// this name.
+    /// By default, a proxy serves the Services without the label. If Cilium's settings have a name, Cilium serves only
+    /// Services whose label has this name.
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
-        // This function runs for each Service, and few clusters set such a name.
+        // This function runs for each Service. In most clusters, no such name is set, so this check comes first.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
             return service.proxy_name.is_none();
         }
@@ -196,8 +197,8 @@ impl Snapshot {
         service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
-    /// The mode of a kube-proxy that another data plane may have replaced, and the reason why the present mode is not
-    /// known.
+    /// The mode of a kube-proxy, if another data plane may have replaced this kube-proxy. Also the reason why the mode
+    /// is not known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
             _ if self.overrides.mode().is_some() => None,
@@ -206,9 +207,9 @@ impl Snapshot {
         }
     }
 
-    /// The mode of a kube-proxy that appears only in the cluster's settings. This kube-proxy may have been removed: the
-    /// node has a link of Cilium or of another replacement, or its links were not read. Users who remove kube-proxy
-    /// often leave its ConfigMap.
+    /// The mode of a kube-proxy that is only in the cluster's settings and may have been removed. Users who remove
+    /// kube-proxy often leave its ConfigMap. A sign is a link of Cilium or of another replacement on the node. If the
+    /// links were not read, kube-proxy may also have been removed.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -226,8 +227,8 @@ impl Snapshot {
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The mode of a kube-proxy that answers on this node, although the cluster's settings name Cilium as its
-    /// replacement. The user did not remove kube-proxy, and both programs serve Services.
+    /// The mode of a kube-proxy that answers on this node, although the cluster's settings say that Cilium replaces
+    /// kube-proxy. If a user did not remove kube-proxy, both programs serve Services.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } =
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
@@ -238,21 +239,21 @@ impl Snapshot {
         Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The proxy's settings: from the proxy itself, otherwise from the cluster.
+    /// The proxy's settings. They come from the proxy itself if it answered, otherwise from the cluster.
     ///
     /// # Errors
     ///
-    /// If neither source was read: the reason why the proxy's own answer was not read.
+    /// If neither source was read. The error is the reason why the proxy did not answer.
     pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The settings of a proxy in this mode. Settings of kube-proxy and of Cilium never apply to each other, even if
-    /// their keys are equal.
+    /// The settings of a proxy in this mode. Settings of kube-proxy do not apply to Cilium, and settings of Cilium do
+    /// not apply to kube-proxy.
     ///
     /// # Errors
     ///
-    /// If neither source was read: the reason why the proxy's own answer was not read.
+    /// If neither source was read. The error is the reason why the proxy did not answer.
     pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
         let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),

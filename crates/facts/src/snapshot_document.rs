@@ -1,16 +1,16 @@
-//! Reads a snapshot from a JSON document. Refuses another schema, and content that no scan can have written. A stranger
-//! may have written the document, and users copy names from a report into commands.
+//! Reads a snapshot from a JSON document. A stranger may have written the document, and users copy names from a report
+//! into commands. So values that no scan can have written are refused.
 
 use serde::Deserialize;
 
 use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, text};
 
 impl Snapshot {
-    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is checked first, so that the error for
-    /// another kind of document names its schema, not a missing field.
+    /// Parses a snapshot from its JSON document, as `serde_json` writes it. The schema is checked first. So the error
+    /// for another kind of document names its schema, and not a missing field.
     ///
     /// # Errors
-    /// A text, if the document is not JSON, has another schema, or has content that no scan can have written.
+    /// If the document is not JSON, has another schema, or has a value that no scan can have written.
     pub fn from_json(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Labelled {
@@ -21,7 +21,8 @@ impl Snapshot {
             Some(SNAPSHOT_SCHEMA) => {
                 let mut snapshot: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
                 snapshot.cluster = snapshot.cluster.in_order();
-                // Earlier versions of the scan used the hostname as the node's name.
+                // Snapshots of earlier versions lack this entry, because these versions used the hostname as the node's
+                // name.
                 if snapshot.cluster.unknown_node().is_none() {
                     let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
                     snapshot.cluster.rejected.extend(unknown);
@@ -37,7 +38,7 @@ impl Snapshot {
     }
 }
 
-/// The first value of a snapshot that no scan can have written, in words: its place, the value, and the expected value.
+/// The first value of a snapshot that no scan can have written. In words: the place, the value, and the expected value.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
     let unread = Unread::Reported("the gap in its place");

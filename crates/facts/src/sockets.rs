@@ -12,46 +12,48 @@ use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 pub struct Socket {
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
-    /// The state. [`State::Close`] means an unconnected UDP socket, or a TCP socket that is bound and neither listens
-    /// nor connects.
+    /// The state. [`State::Close`] means an unconnected UDP socket, or a TCP socket that is bound, but does not listen
+    /// or connect.
     pub state: State,
-    /// The family with which the socket was made. A socket on `[::]` without v6only serves IPv4 too.
+    /// The family with which the socket was made. A socket on `[::]` without `IPV6_V6ONLY` also serves IPv4.
     pub family: Family,
-    /// The local address. An unspecified address means every address.
+    /// The local address. `0.0.0.0` and `::` mean every address.
     pub local: IpAddr,
     /// The local port.
     pub local_port: u16,
-    /// The peer's address; unspecified for listeners.
+    /// The peer's address. For listeners, `0.0.0.0` or `::`.
     pub remote: IpAddr,
-    /// The peer's port; 0 for listeners.
+    /// The peer's port. For listeners, 0.
     pub remote_port: u16,
-    /// `IPV6_V6ONLY`. The kernel reports it for listening and unconnected IPv6 sockets only; `/proc/net` never has it.
+    /// `IPV6_V6ONLY`. The kernel reports this option only for IPv6 sockets that listen or are unconnected. `/proc/net`
+    /// does not have the option.
     pub v6only: Option<bool>,
-    /// The uid of the user that opened the socket. It has no meaning in TIME_WAIT.
+    /// The uid of the user that opened the socket. For a socket in TIME_WAIT, the value has no meaning.
     pub uid: u32,
-    /// The socket's inode in sockfs; 0 in TIME_WAIT and SYN_RECV.
+    /// The socket's inode in sockfs. In TIME_WAIT and SYN_RECV, 0.
     pub inode: u64,
     /// The inode of the socket's cgroup2 directory (`INET_DIAG_CGROUP_ID`, since Linux 5.8).
     pub cgroup: Option<u64>,
-    /// The index of the interface to which the socket is bound (`SO_BINDTODEVICE`); 0 for none.
+    /// The index of the interface to which the socket is bound (`SO_BINDTODEVICE`). 0 if the socket is not bound to an
+    /// interface.
     pub device: u32,
-    /// How often the segment in flight was sent again without an answer.
+    /// How many times the kernel sent the first unanswered segment again.
     pub retransmits: u8,
     /// The owner.
     pub owner: Owner,
 }
 
 impl Socket {
-    /// Whether root opened the socket. Only root can configure the kernel to serve Services.
+    /// Whether root opened the socket. Only a process of root can make the kernel serve Services.
     pub fn is_of_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether the socket serves addresses of `family`. It serves its own family. A socket on `[::]` without v6only
-    /// also serves IPv4; if v6only is not known, the answer is `None`.
+    /// Whether the socket serves addresses of `family`. A socket serves the family of its local address. A socket on
+    /// `[::]` without `IPV6_V6ONLY` also serves IPv4. `None` if this option is needed and not known.
     pub fn serves(&self, family: Family) -> Option<bool> {
         match (self.local.to_canonical(), family) {
-            // An IPv6 socket may be bound to an IPv4 address, or to all IPv4 addresses.
+            // An IPv6 socket may be bound to a mapped IPv4 address. It then serves IPv4 only.
             (IpAddr::V4(_), _) => Some(family == Family::V4),
             (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
             (IpAddr::V6(_), _) => Some(family == Family::V6),
@@ -59,7 +61,7 @@ impl Socket {
     }
 }
 
-/// The kernel's TCP states (include/net/tcp_states.h), which sock_diag uses for every protocol.
+/// The TCP states of the kernel (include/net/tcp_states.h). sock_diag uses these states for every protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE")]
 #[repr(u8)]
@@ -124,42 +126,43 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// No rule needs the owner of this port, so the owner was not read.
+    /// The owner was not read, because no rule needs the owner of this port.
     #[serde(alias = "not-asked")]
     NotRead,
-    /// A connection in TIME_WAIT: for 60 s the kernel keeps its addresses and ports, but no owner.
+    /// A connection in TIME_WAIT. For 60 s, the kernel keeps the addresses and ports of the connection, but no owner.
     TimeWait,
-    /// The kernel itself, for a tunnel such as VXLAN, Geneve or WireGuard. The link is empty if it is not known.
+    /// The kernel itself, for a tunnel such as VXLAN, Geneve or WireGuard.
     Kernel {
-        /// The name of the link, e.g. `flannel.1`.
+        /// The name of the link, for example `flannel.1`. Empty if the link is not known.
         link: String,
     },
     /// A process of the node or of a pod.
     Held(Holder),
 }
 
-/// The owner of a socket. Two readers find it independently of each other.
+/// The owner of a socket. Its control group and its process are read separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The socket's control group. Reading it needs no privilege, and its path contains the pod's uid.
+    /// The socket's control group. The path of the group contains the pod's uid. To read the group, Portreeve needs no
+    /// privilege.
     pub cgroup: Reading<Cgroup>,
-    /// The process that has the socket open, from `/proc/<pid>/fd`. If several processes share the socket, the oldest
-    /// process. For processes of other users, Portreeve needs SYS_PTRACE.
+    /// The process that has the socket open, from `/proc/<pid>/fd`. If several processes have the socket open, this is
+    /// the oldest of them. To find processes of other users, Portreeve needs SYS_PTRACE.
     pub process: Reading<Process>,
 }
 
 /// A control group in the cgroup2 hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cgroup {
-    /// The path below the mount; `/` is the root.
+    /// The path below the mount point. The root group has the path `/`.
     pub path: String,
     /// The pod to which this cgroup belongs.
     pub pod: Option<PodContainer>,
 }
 
 impl Cgroup {
-    /// Whether this is the root group. It contains tunnels, early daemons and processes that only have cgroup1, so it
-    /// shows no owner of a socket.
+    /// Whether this is the root group. Tunnels, early daemons and processes that are only in groups of cgroup1 are in
+    /// the root group. So this group does not show the owner of a socket.
     pub fn is_root(&self) -> bool {
         self.path == "/"
     }
@@ -168,7 +171,7 @@ impl Cgroup {
 /// The pod uid and the container id in the name of a control group that the kubelet made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodContainer {
-    /// `metadata.uid` with dashes. For static pods, the hash of their configuration.
+    /// `metadata.uid` with dashes. For a static pod, the hash of its configuration.
     pub pod_uid: String,
     /// The container's id in the container runtime.
     pub container: Option<String>,
@@ -181,19 +184,19 @@ pub struct Process {
     pub pid: u32,
     /// `/proc/<pid>/comm`, without invisible characters.
     pub command: String,
-    /// `/proc/<pid>/cmdline`, shortened, without invisible characters. Read only if requested, because it may contain
-    /// secrets.
+    /// `/proc/<pid>/cmdline`, shortened, and without invisible characters. `None` unless command lines were requested,
+    /// because they may contain secrets.
     pub command_line: Option<String>,
     /// The number of clock ticks from the boot to the start of the process (`/proc/<pid>/stat` field 22).
     pub started: u64,
 }
 
 impl Process {
-    /// Clock ticks in a second, as /proc counts them on every kind of processor that Kubernetes supports (`USER_HZ`,
-    /// include/asm-generic/param.h).
+    /// The number of clock ticks in a second (`USER_HZ`, include/asm-generic/param.h). It is the same on all processors
+    /// that Kubernetes supports.
     const TICKS: u64 = 100;
 
-    /// The start time of the process, to the second. `booted` is the time at which the node booted.
+    /// The time at which the process started, in whole seconds. `booted` is the time at which the node booted.
     pub fn started_at(&self, booted: Timestamp) -> Option<Timestamp> {
         let since_boot = SignedDuration::from_secs(i64::try_from(self.started / Self::TICKS).ok()?);
         let second = booted.checked_add(since_boot).ok()?.as_second();
@@ -201,7 +204,7 @@ impl Process {
     }
 }
 
-/// The use of ephemeral ports by connections between two addresses.
+/// The ephemeral ports that connections from one address to one destination use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestinationUse {
     /// TCP or UDP.
@@ -212,47 +215,48 @@ pub struct DestinationUse {
     pub destination: IpAddr,
     /// The peer's port.
     pub port: u16,
-    /// The number of different local ports in use from the ephemeral port range, including TIME_WAIT.
+    /// The number of different local ports in use that are in the ephemeral port range. Ports in TIME_WAIT are
+    /// included.
     pub used: u32,
     /// The number of used ports that are in TIME_WAIT.
     pub time_wait: u32,
-    /// The owner of one of the sockets, as an example.
+    /// An example: the owner of one of the sockets.
     pub owner: Owner,
 }
 
 /// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// The upper bound for the ports in use to any one destination. With a walk over the sockets: the number that the
-    /// walk counted. Without a walk: `inuse + tw` of sockstat and sockstat6, or, for a pod with few sockets, the number
-    /// of all its sockets.
+    /// An upper bound for the number of ports in use to one destination. After a walk over the sockets, it is the
+    /// number from the walk. Without a walk, it is `inuse + tw` of sockstat and sockstat6. For a pod with few sockets,
+    /// it is the number of all its sockets.
     pub at_most: u32,
-    /// The busiest destinations, at most 16, the worst first. Empty if the walk found none. Also empty if `at_most` was
-    /// so low that no walk was needed.
+    /// The destinations that use the most ports, at most 16, the busiest first. Empty if the walk found no destination.
+    /// Also empty if no walk was needed, because `at_most` was low.
     pub busiest: Vec<DestinationUse>,
-    /// The sockets that the count includes.
+    /// Which sockets were counted.
     #[serde(default, skip_serializing_if = "Extent::is_not_recorded")]
     pub extent: Extent,
 }
 
-/// The sockets that a count of ephemeral ports includes.
+/// Which sockets a count of ephemeral ports includes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
-    /// Not known, because an earlier version of Portreeve recorded the count. The count is true for the settings at
+    /// Unknown, because an earlier version of Portreeve recorded the count. The count applies only to the settings at
     /// that time.
     #[default]
     NotRecorded,
-    /// Every socket, including TIME_WAIT, without a walk. The count is an upper bound for all settings.
+    /// Every socket, including TIME_WAIT. There was no walk. The count is an upper bound for all settings.
     Every,
-    /// A walk over the sockets.
+    /// The sockets that a walk found.
     Walked {
         /// The local ports that were counted.
         ports: PortSet,
-        /// The value of `net.ipv4.tcp_tw_reuse` during the walk. Ports in TIME_WAIT that other connections could take
-        /// were not counted.
+        /// The value of `net.ipv4.tcp_tw_reuse` during the walk. The walk did not count ports in TIME_WAIT that a new
+        /// connection could reuse.
         tcp_tw_reuse: Option<u8>,
-        /// The number of all sockets, including TIME_WAIT, if it could be read.
+        /// The number of all sockets, including TIME_WAIT. `None` if this number could not be read.
         every: Option<u32>,
     },
 }
@@ -264,13 +268,13 @@ impl Extent {
 }
 
 impl EphemeralUse {
-    /// A count of every socket, without a walk.
+    /// A count of all sockets, without a walk.
     pub fn of_every_socket(at_most: u32) -> Self {
         Self { at_most, busiest: Vec::new(), extent: Extent::Every }
     }
 
-    /// The number of `ports` that the walk did not count. `None` if there was no walk, or if the walk left out sockets
-    /// that count with this `tcp_tw_reuse`.
+    /// The number of `ports` that the walk did not include. `None` if there was no walk. Also `None` if the walk left
+    /// out sockets in TIME_WAIT that count with this `tcp_tw_reuse`.
     pub fn not_walked(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
         match &self.extent {
             Extent::NotRecorded => Some(0),
@@ -286,60 +290,61 @@ impl EphemeralUse {
         }
     }
 
-    /// The largest number of `ports` that one destination can use with this `tcp_tw_reuse`. `None` if it is not
-    /// bounded.
+    /// An upper bound for how many of `ports` one destination can use with this `tcp_tw_reuse`. `None` if no bound is
+    /// known.
     pub fn bound(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
         let walked = self.busiest.first().map_or(self.at_most, |worst| worst.used);
         let walked = self.not_walked(ports, tcp_tw_reuse).map(|others| walked.saturating_add(others));
         let every = match self.extent {
             Extent::NotRecorded => None,
             Extent::Every => Some(self.at_most),
-            // Programs may have opened sockets between the reading of the total and the walk.
+            // Programs may have opened sockets after the total was read and before the walk.
             Extent::Walked { every, .. } => every.map(|every| every.max(self.at_most)),
         };
         walked.into_iter().chain(every).min()
     }
 }
 
-/// The client sockets on the requested local ports.
+/// The client sockets on the local ports of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
     /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first, accepted connections last.
-    /// Then, if the kernel [lists them](lists_bound), at most 64 sockets that are bound to a
-    /// [contested](super::NodeQuery::contested) port and neither listen nor connect.
+    ///
+    /// At the end, there are at most 64 sockets that are bound to a [contested](super::NodeQuery::contested) port, but
+    /// do not listen or connect. Only some kernels [list them](lists_bound).
     pub sockets: Vec<Socket>,
-    /// Peers of TCP connections on the requested ports. Each peer is certainly a server: the peer also has a connection
-    /// from a port of this host without a listener. So this host connected, and the peer accepted.
+    /// Peers of TCP connections on the ports of the query. Each peer is a server: it also has a connection with a port
+    /// of this host that has no listener. This host opened that connection, so the peer accepted it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
     /// The number of sockets that are not listed.
     pub beyond: u64,
-    /// The number of client sockets, listed or not, that no listener of this host accepted.
+    /// The number of client sockets that no listener of this host accepted. Sockets that are not listed are included.
     #[serde(default)]
     pub outgoing: u64,
-    /// Whether the scan did not search for clients. The host has many connections, and the kernel cannot have chosen a
-    /// requested port for any of them. A program may still have bound such a port by number.
+    /// Whether the scan skipped the search for clients. The host has many connections, and the kernel cannot have
+    /// chosen a port of the query for them. But a program may have bound such a port itself.
     #[serde(default)]
     pub passed_over: bool,
-    /// Whether sockets that are bound and neither listen nor connect may be missing. The kernel's text tables do not
-    /// have such sockets, and Portreeve keeps at most 64.
+    /// Whether some sockets may be missing that are bound, but do not listen or connect. The files in `/proc/net` do
+    /// not list such sockets, and Portreeve keeps at most 64.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
     /// The local ports on which the scan searched for clients. Empty in snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub searched: PortSet,
-    /// The ports on which the scan found all sockets that are bound and neither listen nor connect. Only ports without
-    /// a listener. Empty in snapshots of earlier versions.
+    /// The ports for which the scan lists all sockets that are bound, but do not listen or connect. Ports with a
+    /// listener are left out. Empty in snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub bound_searched: PortSet,
 }
 
 impl Clients {
-    /// The largest number of listed sockets. Sockets that are bound and neither listen nor connect are not included.
+    /// The largest number of listed sockets. Sockets that are bound, but do not listen or connect, are not included.
     pub const MOST: usize = 4096;
 
-    /// The reason why outgoing connections may be missing. If there are too many sockets, accepted connections are left
-    /// out first.
+    /// The reason why outgoing connections may be missing from the list. If there are too many sockets, accepted
+    /// connections are left out before outgoing ones.
     pub fn outgoing_missing(&self) -> Option<Gap> {
         let detail = "the list of connections on these ports is full; connections that hang are listed first";
         let is_full = self.beyond > 0 && self.outgoing > Self::MOST as u64;
@@ -347,8 +352,8 @@ impl Clients {
     }
 }
 
-/// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect. Linux lists them
-/// since 6.8.
+/// Whether a kernel of this release lists TCP sockets that are bound, but do not listen or connect. Linux lists such
+/// sockets since 6.8.
 pub fn lists_bound(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
     numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
@@ -361,11 +366,11 @@ pub struct PodNamespace {
     pub pod_uid: String,
     /// The use of the pod's own ephemeral port range.
     pub ephemeral: Reading<EphemeralUse>,
-    /// The ports with listeners in the pod. `None` if the scan did not walk over the pod's connections.
+    /// The ports of the pod that have listeners. `None` if the scan did not walk over the pod's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. Then, for
-    /// each of their peers, another connection to the peer from a port without a listener.
+    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. For each peer
+    /// of these sockets, one more connection to this peer follows, from a port without a listener.
     #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }
@@ -380,7 +385,7 @@ fn was_not_requested<T>(reading: &Reading<T>) -> bool {
 }
 
 impl PodNamespace {
-    /// A pod with only the use of its ephemeral port range, read or unread. All other facts are not requested.
+    /// A pod of which only the use of the ephemeral port range was requested.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
         Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_requested() }
     }

@@ -5,13 +5,13 @@ use std::fmt;
 use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// The longest name from outside that is kept, in bytes: the longest DNS subdomain in Kubernetes (RFC 1123).
+/// The longest name from outside that is kept, in bytes. It is the length of the longest DNS subdomain (RFC 1123).
 pub const NAME: usize = 253;
 
-/// A copy of at most `limit` bytes, cut between two characters, with only visible characters. Nothing replaces a
-/// removed character. The result is safe in a terminal, a table and an Event.
+/// A copy of the visible characters of `text`, at most `limit` bytes. Invisible characters are removed, not replaced.
+/// The copy is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
-    // Most names need no change.
+    // Most names contain only these characters, so they are copied without further checks.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }
@@ -25,7 +25,7 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// The first things, at most `most`, and the number of the others: `a, b and 3 more`.
+/// At most `most` of the things, and the number of all others, as in `a, b and 3 more`.
 pub fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>, most: usize) -> String {
     let mut things = things.into_iter();
     let first: Vec<String> = things.by_ref().take(most).map(|thing| thing.to_string()).collect();
@@ -36,8 +36,7 @@ pub fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>, most: usize)
     }
 }
 
-/// The text as one word that a shell does not change. Names in Kubernetes need no quotes. Other text, for example from
-/// a file, is quoted.
+/// The text as one word of a shell command. A Kubernetes name is returned without quotes. Any other text is quoted.
 pub fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
     match !text.is_empty() && text.chars().all(plain) {
@@ -46,14 +45,14 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether `clean` removes a character. It keeps the plain space and visible characters (letters, marks, numbers,
-/// punctuation and symbols). It removes characters that change the direction of the text.
+/// Whether [`clean`] removes this character. Spaces, letters, marks, numbers, punctuation and symbols stay. Characters
+/// that change the direction of the text are removed.
 pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }
 
-/// Whether the character's general category is printable (Unicode Standard, 4.5): not control, format, separators,
-/// surrogates, private use or unassigned.
+/// Whether the character's general category is printable (Unicode Standard, 4.5). These categories are not: control,
+/// format, separators, surrogates, private use and unassigned.
 fn prints(character: char) -> bool {
     use GeneralCategory as C;
     !matches!(
@@ -69,16 +68,17 @@ fn prints(character: char) -> bool {
     )
 }
 
-/// Whether a character with a printable category shows nothing: `Other_Default_Ignorable_Code_Point` and
-/// `Variation_Selector` of Unicode's `PropList.txt`, and the Braille pattern without dots.
+/// Whether a character shows nothing although its category is printable. Such characters are
+/// `Other_Default_Ignorable_Code_Point` and `Variation_Selector` in Unicode's `PropList.txt`, and the Braille pattern
+/// without dots.
 fn is_blank(character: char) -> bool {
     matches!(character,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `, did you mean "interval"?` if a word contains the typed text, or differs by one or two typing errors. Otherwise
-/// empty, because a word that only looks similar means something else.
+/// A text such as `, did you mean "interval"?`. It names a word that contains the typed text, or that differs by one or
+/// two typing errors. Empty if there is no such word.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A typed name may be long, so only its beginning is compared.
     let typed: String = typed.chars().take(64).collect();

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// `metadata.uid`, as the API server wrote it. A UUID is stored in 16 bytes, less than its text, because a cluster may
-/// have many objects.
+/// `metadata.uid`, as the API server wrote it. A cluster may have many objects, so a UUID is stored in 16 bytes instead
+/// of as a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Uid {

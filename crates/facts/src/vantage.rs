@@ -1,17 +1,17 @@
-//! The place of a client: the vantage points that data planes treat differently.
+//! The place from which a client connects. Data planes treat these places differently.
 
 use std::{collections::BTreeSet, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The place of a client.
+/// The place from which a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Vantage {
     /// Clients on other machines.
     Remote,
-    /// Clients on this node that connect to its own addresses.
+    /// Clients on this node that connect to an address of the node.
     Node,
     /// Clients on this node that connect to 127.0.0.1 or `::1`.
     Loopback,
@@ -19,14 +19,14 @@ pub enum Vantage {
     Pods,
 }
 
-/// The vantage points that are affected.
+/// The places whose clients are affected.
 pub type Affected = BTreeSet<Vantage>;
 
 impl Vantage {
-    /// Every vantage point, in the order of reports.
+    /// Every place, in the order of reports.
     pub const ALL: [Self; 4] = [Self::Remote, Self::Node, Self::Loopback, Self::Pods];
 
-    /// The word in JSON.
+    /// The name of the place in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Remote => "remote",

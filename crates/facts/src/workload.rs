@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerPort, pods::node_ports};
 
-/// An object with a pod template, or a Pod of a manifest. Its pods want ports of a node. Workloads are read from files
-/// only.
+/// An object with a pod template, or a Pod of a manifest. Its pods need ports of a node. Portreeve reads workloads only
+/// from files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// `kind`.
@@ -16,37 +16,38 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// The number of pods at the same time, if set: `spec.replicas`, or the `parallelism` of a Job.
+    /// The number of pods at the same time: `spec.replicas`, or `parallelism` of a Job. `None` if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
     /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. With the strategy
-    /// `RollingUpdate`, a rollout does so if `maxUnavailable` comes to zero pods. This is the default of a Deployment
-    /// with fewer than four pods.
+    /// `RollingUpdate`, this is so if `maxUnavailable` is zero pods. By default, it is so for a Deployment with fewer
+    /// than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// The conditions for a node in the workload's template, each as one text: node selectors and required affinity.
-    /// The condition that the node runs Linux is left out. With a condition, the workload may be for some nodes only.
+    /// The conditions that a node must meet, from node selectors and required affinity of the template. Each condition
+    /// is one text. The condition that the node runs Linux is left out. If the list is not empty, the workload may run
+    /// only on some nodes.
     #[serde(default)]
     pub selects: Vec<String>,
-    /// The nodes that required affinity excludes (`NotIn`, `DoesNotExist`), each as one text. The workload is for most
-    /// other nodes.
+    /// The nodes that required affinity excludes (`NotIn`, `DoesNotExist`). Each condition is one text. The workload
+    /// may run on most other nodes.
     #[serde(default)]
     pub avoids: Vec<String>,
-    /// The taints that the workload's template tolerates, each as one text.
+    /// The taints that the workload's template tolerates. Each toleration is one text.
     #[serde(default)]
     pub tolerates: Vec<String>,
-    /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. These are ports with a
-    /// hostPort; in the host's network, all ports.
+    /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. In the host network, these
+    /// are all entries. Otherwise, they are the entries with a hostPort.
     pub ports: Vec<ContainerPort>,
-    /// In the host's network: the port numbers of probes that no container declares.
+    /// In the host network, the port numbers of probes that no container declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probed: Vec<ContainerPort>,
 }
 
 impl Workload {
-    /// The ports of a node that the workload's pods want, each with its number on the node.
+    /// The ports of a node that the workload's pods need. Each port has its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
@@ -84,13 +85,13 @@ impl WorkloadKind {
         Self::Pod,
     ];
 
-    /// The kind with this name, if it owns pods. A kind between an owner and its pods is left out, such as the
-    /// ReplicaSet of a Deployment.
+    /// The kind with this name, if the kind is DaemonSet, Deployment or StatefulSet. A ReplicaSet is left out, because
+    /// usually a Deployment owns it.
     pub fn of(kind: &str) -> Option<Self> {
         [Self::DaemonSet, Self::Deployment, Self::StatefulSet].into_iter().find(|it| it.name() == kind)
     }
 
-    /// The group of the kind in `apiVersion`.
+    /// The API group of the kind.
     pub fn group(self) -> &'static str {
         match self {
             Self::DaemonSet | Self::Deployment | Self::StatefulSet | Self::ReplicaSet => "apps",
@@ -99,7 +100,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The path of the pods' spec in the object.
+    /// The path of the field with the pod's spec in an object of this kind.
     pub fn pod_spec(self) -> &'static str {
         match self {
             Self::Pod => "spec",
@@ -108,7 +109,7 @@ impl WorkloadKind {
         }
     }
 
-    /// Kubernetes' word for the kind.
+    /// The name of the kind in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::DaemonSet => "DaemonSet",

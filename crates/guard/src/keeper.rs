@@ -12,22 +12,23 @@ use super::{
 };
 use portreeve_facts::PortSet;
 
-/// The shortest time between two additions of ports that another program removed, so that the guard does not fight with
-/// it.
+/// If another program removes ports of the guard, the guard adds them again. It does so at most once in this time, so
+/// that the two programs do not fight.
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next. A removal replaces the whole list.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest time from one removal to the next, if the removal makes space for a needed port.
+/// The shortest time from one removal to the next, if the second removal makes space for a port that the node needs.
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// A port that is no longer needed stays reserved for this time, because its pod or Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
-/// The shortest time between two notes of a successful run. The guard runs at least every 30 seconds.
+/// The shortest time after which the guard again notes that a run was successful. The guard runs at least every 30
+/// seconds.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
-/// The number of attempts to add ports, if another program writes the list at the same moment.
+/// How often the guard tries to add ports. An attempt fails if another program writes the list at the same moment.
 const ATTEMPTS: usize = 3;
 
-/// Keeps the reservation. The store's lock allows only one process to have a keeper.
+/// Keeps ports reserved. The lock of the store allows only one process to have a keeper.
 #[derive(Debug)]
 pub struct Keeper<L, S> {
     list: L,
@@ -36,19 +37,19 @@ pub struct Keeper<L, S> {
     grace: Duration,
     /// `None` before the first run.
     record: Option<Record>,
-    /// The last known class of each wanted port, and of each port of the guard.
+    /// The last known class of each wanted port, and of each port that the guard added.
     classes: BTreeMap<u16, Class>,
     unwanted_since: BTreeMap<u16, Instant>,
-    /// The ports of daemons. These ports stay wanted, because a daemon that does not listen now may start again.
+    /// The ports of daemons. A daemon that does not listen now may start again, so these ports stay wanted.
     daemons: BTreeMap<u16, Reason>,
-    /// Wanted ports that another program removed, and that the guard will add again later.
+    /// Wanted ports that another program removed. The guard adds them again after a pause.
     held: PortSet,
     put_back: Option<Instant>,
     removed: Option<Instant>,
     renewed: Option<Instant>,
 }
 
-/// The result of one run.
+/// What one run did, and the state after the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The list after the run.
@@ -61,22 +62,23 @@ pub struct Kept {
     pub added: PortSet,
     /// Ports that this run removed.
     pub removed: PortSet,
-    /// Wanted ports for which the bound leaves no space.
+    /// Wanted ports that are not reserved, because the bound leaves no space for them.
     pub left_out: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed from the list since the last run.
     pub lost: PortSet,
-    /// Wanted ports that are not in the list now. Another program removed them just now, or too short a time after the
-    /// guard had added them again.
+    /// Wanted ports that should be in the list, but are not. Another program removed them in this moment, or the guard
+    /// waits for [`PUT_BACK_PAUSE`] before it adds them again.
     pub missing: PortSet,
-    /// Entries of the guard that now count as entries of another program, because another program wrote the list.
+    /// Ports that the guard added, but that now count as ports of another program. The reason is that another program
+    /// wrote the list.
     pub given_up: PortSet,
-    /// The reason why the record could not be used. If there is a reason, all present entries count as entries of other
-    /// programs.
+    /// The reason why the record could not be used. `None` if it could. Without a usable record, all entries in the
+    /// list count as entries of other programs.
     pub bad_record: Option<String>,
 }
 
 impl Kept {
-    /// Joins the reports of this run and of the later run.
+    /// Joins this report with the report of a later run.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         Self {
@@ -92,7 +94,7 @@ impl Kept {
 
 struct Seen {
     state: State,
-    /// The list after the last run of this boot.
+    /// The list at the end of the last run. Empty if there was no run since the boot.
     last: PortSet,
     given_up: PortSet,
     bad_record: Option<String>,
@@ -119,8 +121,7 @@ fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
 }
 
 impl<L: List, S: Store> Keeper<L, S> {
-    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace to which the list
-    /// belongs.
+    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace of the list.
     pub fn new(list: L, store: S, place: Place) -> Self {
         Self {
             list,
@@ -138,13 +139,14 @@ impl<L: List, S: Store> Keeper<L, S> {
         }
     }
 
-    /// A keeper for a process that runs once: an unwanted port is removed at once, except a port of a daemon.
+    /// A keeper for a process that runs only once. Ports that are no longer wanted are removed at once, except ports of
+    /// daemons.
     #[must_use]
     pub fn once(self) -> Self {
         Self { grace: Duration::ZERO, ..self }
     }
 
-    /// Adds missing ports. Removes unwanted ports, if a removal is due.
+    /// Adds ports that are missing, and removes ports that are no longer wanted, if a removal is due.
     ///
     /// # Errors
     /// If a file cannot be read or written. The record and the list then have the state before or after one of the
@@ -176,7 +178,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.announce(&more, &state)?;
             let is_added = self.list.add(&state.list, &add)?;
             state = self.settle(if is_added { more } else { state }, &mut kept)?;
-            // Another program may have written entries, and they take space within the bound.
+            // Another program may have written entries, and these entries also use space within the bound.
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
             if is_added {
                 kept.added = add.intersection(&state.list);
@@ -200,8 +202,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// The wanted ports, and the ports of daemons of earlier runs. The function also notes since when the other ports
-    /// of the guard are not wanted.
+    /// The wanted ports, and the ports of daemons that were wanted in earlier runs. Also notes when each port of the
+    /// guard was no longer wanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
         let daemons = wanted.ports.iter().filter(|(_, reason)| reason.class == Class::Daemon);
         self.daemons.extend(daemons.map(|(number, reason)| (*number, reason.clone())));
@@ -218,10 +220,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         wanted
     }
 
-    /// The ports that are removed now: unwanted ports whose time is over. If a needed port has no space, also the
-    /// fewest other ports that make space for it.
+    /// The ports to remove in this run. They are ports that have been unwanted for long enough. If a needed port has no
+    /// space, some other ports of the guard are removed early, but as few as possible.
     fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
-        // An unread input may still need the port.
+        // A port is kept if an input that may need it was not read.
         let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
         let mut remove = PortSet::default();
         if is_over(self.removed, REMOVAL_PAUSE, now) {
@@ -236,8 +238,8 @@ impl<L: List, S: Store> Keeper<L, S> {
                 let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
                 let excess = after.saturating_sub(bound.most()) as usize;
                 let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
-                // First the ports that are unwanted for the longest time. Last the wanted ports that more important
-                // ports replace.
+                // Ports that have been unwanted for the longest time are removed first. Wanted ports that are less
+                // important than a needed port are removed last.
                 let since = |number: &u16| self.unwanted_since.get(number).copied();
                 early.sort_by_key(|number| (since(number).is_none(), since(number), *number));
                 remove = remove.union(&early.into_iter().take(excess).collect());
@@ -246,7 +248,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         remove
     }
 
-    /// Removes the guard's entries from the list, and removes the record.
+    /// Removes the guard's entries from the list, and deletes the record.
     ///
     /// # Errors
     /// If a file cannot be read or written, as in [`Self::keep`].
@@ -308,8 +310,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(State { list: self.list.read()?, ours: PortSet::default() })
     }
 
-    /// Removes these entries of the guard. Returns the state after that, and whether the list was written: if another
-    /// program wrote the list just before, nothing is removed.
+    /// Removes these ports of the guard from the list. Returns the new state, and whether the list was written. The
+    /// list is not written if another program wrote it just before.
     fn remove(&mut self, state: State, ports: &PortSet, kept: &mut Kept) -> Result<(State, bool), GuardError> {
         self.list.require_writable()?;
         let less = state.without(ports);
@@ -317,19 +319,20 @@ impl<L: List, S: Store> Keeper<L, S> {
         let is_written = self.list.replace(&state.list, &less.list.minus(&less.ours), &less.ours)?;
         let after = self.settle(if is_written { less } else { state }, kept)?;
         if is_written {
-            // Another program may have read the old list, and may have written it again.
+            // Another program may have read the list before the removal, and may have written the old list again.
             kept.removed = kept.removed.union(&ports.minus(&after.list));
             kept.given_up = kept.given_up.union(&ports.intersection(&after.list));
         }
         Ok((after, is_written))
     }
 
-    /// Before a write, records the state before and after the write.
+    /// Before the guard writes the list, this function records the state before and after the write.
     fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
         self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
 
-    /// If the list is not as expected, another program wrote it, and no entry counts as the guard's entry.
+    /// Reads the list after a write. If the list is not as expected, another program wrote it. Then all entries count
+    /// as entries of other programs.
     fn settle(&mut self, expected: State, kept: &mut Kept) -> Result<State, GuardError> {
         let list = self.list.read()?;
         let state = if list == expected.list {
@@ -368,30 +371,30 @@ mod tests {
         list: PortSet,
         stored: Option<Record>,
         others: PortSet,
-        /// The events, and after how many calls of the guard each event happens.
+        /// The events. Each event happens after this number of calls of the guard.
         events: Vec<(usize, Event)>,
         calls: usize,
-        /// The largest possible number of entries beyond the bound, because another program wrote in the middle of the
-        /// guard's write.
+        /// The largest number of entries that may exceed the bound. They can exceed it if another program wrote during
+        /// the guard's write.
         beyond: u32,
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
         renewals: u32,
-        /// Whether the list is short, so that the guard writes it at once.
+        /// Whether the list is short enough for the guard to write it in one part.
         is_short: bool,
     }
 
     #[derive(Clone, Debug)]
     enum Event {
-        /// Another program adds to the list that it reads.
+        /// Another program reads the list, and writes it with more entries.
         Adds(PortSet),
-        /// Another program writes its own list.
+        /// Another program writes a list, without reading the old one.
         Writes(PortSet),
         Kill,
     }
 
     impl Node {
-        /// Events that are due happen before the call. If the result is an error, the guard was killed.
+        /// Runs the events that are due before this call of the guard. An error means that the guard was killed.
         fn call(&mut self) -> Result<(), GuardError> {
             self.calls += 1;
             let (due, later): (Vec<_>, Vec<_>) =
@@ -409,20 +412,20 @@ mod tests {
             if killed { Err(end()) } else { Ok(()) }
         }
 
-        /// Another program writes a list, and may want each entry in it. If the record expects exactly this list, the
-        /// guard cannot notice the write.
+        /// Another program writes a list, and may need every entry in it. The guard cannot notice this write if the
+        /// record expects exactly the same list.
         fn another_writes(&mut self, list: &PortSet) {
             let is_expected = self
                 .stored
                 .as_ref()
                 .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| !it.ours.is_empty()));
             if self.list != *list && !is_expected {
-                // If the guard is killed now, the next run sees the list from before the write. It assumes that the
-                // guard's entries in this list are still its own.
+                // The new list may equal the list before the guard's write. If the guard is killed now, the next run
+                // then assumes that the guard's entries in this list are still its own.
                 let before = self.stored.as_ref().and_then(|it| it.before.as_ref()).filter(|it| it.list == *list);
                 let ours = before.map(|it| it.ours.clone()).unwrap_or_default();
                 (self.list, self.others) = (list.clone(), list.minus(&ours));
-                // If the guard is killed now, the next run repairs this list.
+                // If the guard is killed now, the next run completes this list.
                 let unfinished = self.stored.as_ref().and_then(|it| it.unfinished(list));
                 self.beyond += unfinished.map_or(0, |it| it.missing.len());
             }
@@ -432,7 +435,7 @@ mod tests {
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // After another program wrote, the record does not expect the later parts of this write.
+            // If another program writes during this write, the record no longer expects the list of a later part.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -519,8 +522,8 @@ mod tests {
             let mut node = self.0.borrow_mut();
             node.call()?;
             let stored = node.stored.clone();
-            // Another program wrote exactly the list that a killed guard would have written. The list does not show
-            // which of them wrote it.
+            // Another program wrote exactly the list that a killed guard would have left. The list does not show which
+            // program wrote it.
             if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
                 node.others = node.others.minus(&unfinished.ours);
                 node.beyond += unfinished.missing.len();
@@ -551,7 +554,7 @@ mod tests {
         Keeper::new(FakeList(node.clone()), FakeStore(node.clone()), Place { boot_id: "boot".to_owned(), netns: 7 })
     }
 
-    /// At most four of the twelve ports may be reserved.
+    /// At most four of these twelve ports may be reserved.
     const TIGHT: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1011 }, leave: 8 };
     const BOUND: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1099 }, leave: 10 };
 
@@ -735,9 +738,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// At any call of the guard, another program may write, or the guard may be killed. There is one exception: no
-        /// program writes between a read and the write directly after it. The kernel has no compare-and-swap for the
-        /// list.
+        /// Before any call of the guard, another program may write, or the guard may be killed. There is one exception:
+        /// between a read and the write that directly follows, no program writes. The kernel has no compare-and-swap
+        /// for the list.
         #[test]
         fn no_interleaving_loses_an_entry_of_another_program_and_the_wanted_ports_are_reserved_in_the_end(
             at_first in some_ports(),
@@ -778,7 +781,7 @@ mod tests {
                     Ok(kept) => {
                         prop_assert!(!is_unread || !quiet || before.minus(&kept.list).is_empty(), "unread input shrank it");
                     }
-                    // The next run repairs a write that did not end.
+                    // The next run repairs a write that was interrupted.
                     Err(_) => {
                         guard = keeper(&node);
                         continue;
@@ -788,7 +791,7 @@ mod tests {
             }
             node.borrow_mut().events.clear();
             now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
-            // The first run may repair the list, and may count entries of the guard as entries of other programs.
+            // The first run may only repair the list. It may count entries of the guard as entries of other programs.
             if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
                 guard = keeper(&node);
             }
@@ -816,8 +819,8 @@ mod tests {
             check("release")?;
         }
 
-        /// If no other program ever writes, a release leaves the list as it was before the guard. The guard may be
-        /// killed at any moment.
+        /// If no other program writes, a release restores the list to its state before the guard. This is true even if
+        /// the guard is killed at any moment.
         #[test]
         fn a_release_leaves_the_list_as_it_was(
             at_first in some_ports(),

@@ -2,56 +2,57 @@
 //! programs.
 //!
 //! The kernel's list is a set of ports without owners. The guard keeps a record of two things: the ports that it added
-//! ("ours"), and the whole list as the guard last saw it. All other entries belong to other programs, and the guard
-//! never removes them. **In doubt an entry belongs to another program**: the guard then leaves the entry until the next
-//! boot. The cost is a port that outgoing connections cannot use. The opposite mistake would free a port of another
-//! program, and nothing would report it.
+//! ("ours"), and the whole list as the guard last read it. All other entries belong to other programs, and the guard
+//! never removes them. **An entry that may belong to another program counts as an entry of another program**. Such an
+//! entry stays until the next boot, and outgoing connections cannot use its port. The opposite mistake is worse: it
+//! would free a port of another program, and no program would report this.
 //!
 //! Two properties of the kernel (kernel/sysctl.c, `proc_do_large_bitmap`; measured on Linux 6.18):
 //!
 //! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So an addition
-//!   keeps the entries of other programs. `O_APPEND` does not add: procfs ignores this flag, and the write replaces the
-//!   list.
-//! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a write that
-//!   replaces the list. And `bitmap_or` reads and writes each word: if two processors add at the same moment, one of
-//!   the two additions can get lost. While another process added without a pause, 14 of 32,140 additions got lost.
+//!   keeps the entries of other programs. With `O_APPEND`, a write still replaces the list, because procfs ignores this
+//!   flag.
+//! - The kernel has no lock and no compare-and-swap for the list. So for a removal, the guard reads the list, compares
+//!   it, and writes a new list. Also, `bitmap_or` reads and writes each word: if two processors add at the same moment,
+//!   one addition can get lost. In a test, another process added entries without a pause, and 14 of 32,140 additions
+//!   got lost.
 //!
-//! inotify reports that a process wrote the list (`IN_MODIFY`), but not the entries that the process wrote. The guard
-//! does not use inotify.
+//! The guard does not use inotify. inotify reports that a process wrote the list (`IN_MODIFY`), but not which entries
+//! the process wrote.
 //!
 //! Between two steps of the guard, another program can write, the guard can be killed, or the node can boot:
 //!
 //! | event | result |
 //! |---|---|
-//! | Another program adds an entry while the guard adds an entry. | Both entries stay, because the guard's write only adds. If both writes run within a microsecond, one of the entries can get lost. The guard adds its own entry again. |
-//! | Another program adds the same port between the guard's read and its write, some microseconds later. | The list does not show this. The port counts as an entry of the guard. |
-//! | Another program adds a port that the guard has. | The list does not show this. The port is removed together with the ports of the guard. |
+//! | Another program adds an entry while the guard adds an entry. | Both entries stay, because the guard's write only adds. If both writes run within a microsecond, one entry can get lost. If the guard's entry is lost, the guard adds it again. |
+//! | After the guard has read the list, and before it writes, another program adds the same port. | The list does not show who added the port. The port counts as an entry of the guard. |
+//! | Another program adds a port that the guard has already added. | The list does not change. The guard removes the port when the guard no longer needs it. |
 //! | Another program adds an entry between any two runs. | The list differs from the record. All present entries now belong to other programs. |
-//! | Another program writes a list that has a port of the guard. | All present entries now belong to other programs. The port stays reserved when the guard no longer needs it. |
-//! | Another program copies the list and adds to it. | All present entries now belong to other programs, because a copied entry looks like a wanted entry. |
-//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show this. The guard's entries stay the guard's entries. |
-//! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time in a process, then at most once a minute. The guard reports this. |
-//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The time between the two calls is some microseconds. Therefore the guard removes ports at most once a minute, or once in ten seconds if a needed port does not fit otherwise. |
-//! | The guard ends in a long write, which has more than one part. | The record has the states before and after the write. The guard adds entries again that are in both states. The guard's entries stay the guard's entries. |
-//! | The guard ends in a long write, and another program writes before the next run. | The guard had removed entries of other programs: it adds them again. All entries then belong to other programs. If the list has only entries of the record, the guard cannot notice that another program wrote. |
-//! | The guard ends after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list shows which state is true. If the list fits neither state, another program wrote it. |
-//! | The guard ends after the write. | The list shows that the state after the write is true. |
-//! | The guard ends after it wrote the record, and before it wrote the list. At that moment another program adds the same ports. | The list does not show this. The ports count as entries of the guard. |
-//! | The guard is killed while it writes the record. | The record is a new file that replaces the old file. One complete file always exists. |
+//! | Another program writes a list that contains a port of the guard. | All present entries now belong to other programs. The port stays reserved even if the guard no longer needs it. |
+//! | Another program reads the list and writes it with more entries. | All present entries now belong to other programs, because the list does not show which of them this program needs. |
+//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show who wrote it. The guard's entries stay the guard's entries. |
+//! | Another program writes a list without the guard's entries. | The guard adds its entries again, and reports the loss. The first time, it adds them at once. Later, it adds them at most once a minute. |
+//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The two calls are some microseconds apart. To make this rare, the guard removes ports at most once a minute. If a needed port has no space, it removes ports at most once in ten seconds. |
+//! | The guard is killed during a long write, which has several parts. | The record has the states before and after the write. The next run adds the entries that are in both states. The guard's entries stay the guard's entries. |
+//! | The guard is killed during a long write, and another program writes before the next run. | The next run adds the entries of other programs again that the long write removed. All entries then belong to other programs. If all entries of the list are in the record, the guard does not notice that another program wrote. |
+//! | The guard is killed after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list shows which state is true. If the list equals neither state, another program wrote the list. |
+//! | The guard is killed after it wrote the list. | The list shows that the state after the write is true. |
+//! | The guard is killed after it wrote the record, and before it wrote the list. At that moment, another program adds the same ports. | The list does not show who added the ports. The ports count as entries of the guard. |
+//! | The guard is killed while it writes the record. | The record is a new file that replaces the old file. So one complete file always exists. |
 //! | The node boots. | The list is empty or has the entries that a program wrote at the boot. The record is from an earlier boot, and the guard ignores it. |
 //! | A second guard starts with the same record. | The first guard holds a lock. The second guard ends with an error. |
 //! | A second guard starts with another record. | Each guard treats the entries of the other guard as entries of another program. |
-//! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first guard writes only after the second guard has ended. |
+//! | A user deletes the lock file. | The guard takes a new lock before its next run. If a second guard has this lock already, the first guard does not write until the second guard has ended. |
 //! | The record cannot be parsed. | All present entries belong to other programs. The record is kept as `.malformed`. |
-//! | The record cannot be read, or another user can write it. | The run ends with an error and changes nothing, because *not read* is not *empty*. A guard that stays tries again. |
-//! | The record is of another network namespace of this boot. | The run ends with an error and changes nothing, because each namespace has its own list. A guard that stays tries again. |
+//! | The record cannot be read, or another user can write it. | The run ends with an error and changes nothing, because an unread record may have entries. If the guard runs permanently, it tries again. |
+//! | The record is of another network namespace of this boot. | The run ends with an error and changes nothing, because each namespace has its own list. If the guard runs permanently, it tries again. |
 //!
 //! A port that is no longer needed stays reserved for five more minutes ([`GRACE`]). A port of a daemon stays reserved
-//! until the next boot, because a daemon needs its port when it starts again. If an input was not read, the guard
-//! removes no port that this input may want.
+//! until the next boot, because the daemon needs the port again when it restarts. If an input was not read, the guard
+//! keeps all ports that this input may need.
 //!
-//! This crate never reads a cluster. The crate `portreeve-dataplane` finds the needed ports. `Wanted` takes the ports
-//! that an outgoing connection could take.
+//! This crate does not read the cluster. The crate `portreeve-dataplane` finds the ports that the node needs.
+//! [`Wanted`] contains those that an outgoing connection could take.
 
 #![allow(clippy::disallowed_methods, reason = "reads and writes the kernel's list and the record")]
 
@@ -69,7 +70,7 @@ pub use wanted::{Class, Reason, Wanted, hides_ports};
 
 use std::{io, path::PathBuf};
 
-/// The reason why the guard could not keep the reservation. Each text is one line for people.
+/// The reason why the guard could not keep the reservation. Each text is one line for users.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum GuardError {

@@ -10,9 +10,10 @@ use std::{
 use super::GuardError;
 use portreeve_facts::{PortSet, text};
 
-/// In bytes, more than the longest list that the kernel prints: 32,768 ports that are not adjacent, with 6 bytes each.
+/// A buffer of this number of bytes can contain the longest list that the kernel prints. That list has 32,768 ports
+/// that are not adjacent, with 6 bytes each.
 const LONGEST: usize = 256 * 1024;
-/// The longest part of a list in one write. The kernel accepts at most a memory page in one write (kernel/sysctl.c,
+/// The largest number of bytes in one write. The kernel accepts at most one memory page in a write (kernel/sysctl.c,
 /// `proc_do_large_bitmap`).
 const LONGEST_WRITE: usize = 4000;
 
@@ -21,40 +22,40 @@ pub trait List {
     /// The present list.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the list cannot be read.
     fn read(&mut self) -> Result<PortSet, GuardError>;
 
-    /// Checks that the list can be written, and changes nothing.
+    /// Checks that the list can be written, without a change.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the list cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds `ports` if the list equals `expected`, and returns whether it added them. No entry gets lost if another
-    /// program writes at the same time, except if both add within a microsecond.
+    /// Adds `ports` if the list equals `expected`, and returns whether it added them. An entry can get lost only if two
+    /// programs add entries within a microsecond.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
-    /// If the list equals `expected`, replaces it by `first` and `then` together. Returns whether the list was equal. A
-    /// long list is written in parts. The parts of `first` are written first.
+    /// If the list equals `expected`, replaces the list by the ports in `first` and `then`. Returns whether the list
+    /// was equal. A long list is written in parts: first the parts of `first`.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
-    /// Whether one write is enough for these ports. If it is, no other process sees a state between the old and the new
-    /// list.
+    /// Whether the guard can write these ports in one part. If so, other processes see either the old or the new list.
     fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 
-/// `/proc/sys/net/ipv4/ip_local_reserved_ports`, of the network namespace of the thread that opens the file.
+/// `/proc/sys/net/ipv4/ip_local_reserved_ports`. The list belongs to the network namespace of the thread that opens the
+/// file.
 #[derive(Clone, Debug)]
 pub struct KernelList(PathBuf);
 
 impl KernelList {
-    /// The list below a directory like `/proc/sys/net`.
+    /// The list in `directory`, which has the form of `/proc/sys/net`.
     pub fn below(directory: &Path) -> Self {
         Self(directory.join("ipv4/ip_local_reserved_ports"))
     }
@@ -97,7 +98,7 @@ const REPLACES: u64 = 0;
 /// A write at any other offset adds to the list.
 const ADDS: u64 = 1;
 
-/// Each part fits into one write. The result has at least one part.
+/// The list in parts that are short enough for one write each. There is at least one part.
 fn parts(ports: &PortSet) -> Vec<String> {
     let mut parts = vec![String::new()];
     for range in ports.ranges() {
@@ -119,7 +120,7 @@ fn parts(ports: &PortSet) -> Vec<String> {
 impl List for KernelList {
     fn read(&mut self) -> Result<PortSet, GuardError> {
         let read = |mut file: File| {
-            // The kernel prints the whole list at the first read, and nothing at the second read.
+            // The kernel prints the whole list in the first read. A second read returns nothing.
             let mut bytes = vec![0; LONGEST];
             let length = file.read(&mut bytes)?;
             bytes.truncate(length);

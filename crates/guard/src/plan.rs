@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::{Reason, Wanted};
 use portreeve_facts::{PortRange, PortSet};
 
-/// The number of ports that stay unreserved, for outgoing connections.
+/// The limit for reservations: a number of ports must stay free for outgoing connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// `net.ipv4.ip_local_port_range`: the kernel chooses ports only from this range.
+    /// `net.ipv4.ip_local_port_range`. The kernel chooses the ports of outgoing connections from this range.
     pub range: PortRange,
-    /// The smallest number of ports of the range that stay unreserved. At least half of the range stays in any case.
+    /// The smallest number of ports in the range that must stay free. At least half of the range always stays free.
     pub leave: u32,
 }
 
@@ -18,40 +18,41 @@ impl Bound {
     /// The default of `leave`.
     pub const LEAVE: u32 = 4096;
 
-    /// The greatest number of ports of the range that may be reserved, by all programs together.
+    /// The largest number of reserved ports in the range. Ports of all programs count.
     pub fn most(self) -> u32 {
         let size = self.range.size();
         size.saturating_sub(self.leave.max(size.div_ceil(2)))
     }
 }
 
-/// The next change of the list.
+/// The next change to the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The wanted ports that are not in the list.
     pub add: PortSet,
-    /// The guard's ports that are no longer wanted, or that exceed the bound.
+    /// The guard's ports to remove: they are no longer wanted, or they exceed the bound.
     pub remove: PortSet,
     /// Wanted ports for which the bound leaves no space.
     pub left_out: BTreeMap<u16, Reason>,
-    /// The wanted ports that are in the list after the change, with their reasons.
+    /// The wanted ports that are in the list after this change, with their reasons.
     pub reserved: BTreeMap<u16, Reason>,
 }
 
 impl Plan {
-    /// The change that a run would make now, if all removals were due.
+    /// The change that a run would make now if every removal was due.
     pub fn preview(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet) -> Self {
         let removable = if wanted.unread.is_empty() { ours.clone() } else { PortSet::default() };
         Self::of(wanted, bound, list, &removable)
     }
 
-    /// `list` is the kernel's list. `removable` is the set of the guard's entries that may be removed.
+    /// The change for these wanted ports. `list` is the kernel's list. `removable` contains the ports of the guard that
+    /// may be removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
         let fixed = list.minus(removable);
         let mut room = bound.most().saturating_sub(fixed.intersection(&range).len());
         let mut in_range: Vec<_> = wanted.ports.iter().filter(|(number, _)| bound.range.contains(**number)).collect();
-        // Within a class, ports that are already reserved come first, so that they stay reserved.
+        // Within a class, ports that are already in the list come first, so that they stay reserved.
         in_range.sort_by_key(|(number, reason)| (reason.class, !list.contains(**number), **number));
         let (mut reserved, mut left_out) = (BTreeMap::new(), BTreeMap::new());
         for (number, reason) in in_range {

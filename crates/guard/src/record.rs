@@ -1,4 +1,5 @@
-//! The guard's record of its own entries: a file. It stays if the process ends. After a boot, the guard ignores it.
+//! The guard's record of its own entries, in a file. The file stays when the process ends. After a boot, the guard
+//! ignores the record.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -18,12 +19,12 @@ use portreeve_facts::PortSet;
 /// The longest record that the guard reads, in bytes. A record of all ports is shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// The number of attempts to take the lock at the start, with a pause after each. [`unrenewed_for`] may hold the lock
-/// for a moment.
+/// The number of attempts to take the lock, with a pause after each attempt. [`unrenewed_for`] may hold the lock for a
+/// moment.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The boot and the network namespace to which a list belongs. Each namespace has a list of its own.
+/// The boot and the network namespace to which a list belongs. Each namespace has its own list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The kernel's boot id.
@@ -47,22 +48,22 @@ impl Place {
     }
 }
 
-/// The kernel's list, and the guard's entries in the list.
+/// What the guard knows: the kernel's list, and the guard's own entries in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
-    /// The kernel's boot id. The guard ignores a record of another boot.
+    /// The kernel's boot id. The guard ignores a record from another boot.
     pub boot_id: String,
-    /// The inode of the network namespace. The guard refuses a record of another namespace.
+    /// The inode of the network namespace. The guard refuses a record from another namespace.
     pub netns: u64,
     /// The entries that the guard added.
     pub ours: PortSet,
     /// The whole list.
     pub list: PortSet,
-    /// Ports of daemons, even if the guard did not add them. A daemon that does not listen now may start again.
+    /// Ports of daemons, also those that the guard did not add. A daemon that does not listen now may start again.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub daemons: PortSet,
-    /// The state before a write that the guard has not confirmed yet.
+    /// The state before a write, until the guard has checked the list after the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<Before>,
 }
@@ -75,30 +76,31 @@ pub(super) struct Before {
 }
 
 impl Record {
-    /// The guard's entries in a list that was read. In doubt an entry belongs to another program.
+    /// The guard's entries in this list. Entries that may belong to another program are left out.
     pub fn ours_in(&self, list: &PortSet, boot_id: &str) -> PortSet {
         match &self.before {
             _ if self.boot_id != boot_id => PortSet::default(),
             _ if self.list == *list => self.ours.intersection(list),
-            // The guard ended before its write.
+            // The guard was killed before it wrote the list.
             Some(before) if before.list == *list => before.ours.intersection(list),
             _ => PortSet::default(),
         }
     }
 }
 
-/// A list between the state before and the state after a write in parts: the guard ended during the write.
+/// A list that is neither the state before nor the state after a write in parts. The guard was killed during this
+/// write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// Entries that are in both states, but not in the list. If another program wrote too, entries of the guard are
+    /// The entries of both states that are not in the list. If another program also wrote, entries of the guard are
     /// left out.
     pub(super) missing: PortSet,
-    /// The guard's entries of both states together. Empty if another program wrote too.
+    /// The guard's entries in any of the two states. Empty if another program also wrote.
     pub(super) ours: PortSet,
 }
 
 impl Record {
-    /// Returns the unfinished write, if the list is neither of the two lists of an unconfirmed write.
+    /// The unfinished write, if the list equals neither the state before the write nor the state after it.
     pub(super) fn unfinished(&self, list: &PortSet) -> Option<Unfinished> {
         let before = self.before.as_ref().filter(|before| before.list != *list && self.list != *list)?;
         let (both, ours) = (self.list.intersection(&before.list), self.ours.union(&before.ours));
@@ -113,27 +115,27 @@ impl Record {
 
 /// Stores the record.
 pub trait Store {
-    /// Checks that this guard still is the only writer. Returns whether another guard may have written the record since
-    /// the last check.
+    /// Checks that this guard is still the only guard that writes. Returns whether another guard may have written the
+    /// record since the last check.
     ///
     /// # Errors
-    /// If another guard is the writer now, or if the writer is not known.
+    /// If another guard has the lock now, or if the lock cannot be checked.
     fn hold(&mut self) -> Result<bool, GuardError>;
 
-    /// The record; `None` if there is no record. If the record cannot be parsed, it is moved to another file. The text
-    /// then has the reason and the new path.
+    /// The record. `None` if there is no record. A record that cannot be parsed is moved to another file, and the
+    /// returned text has the reason and the new path.
     ///
     /// # Errors
-    /// If the record cannot be read, or is of another network namespace.
+    /// If the record cannot be read, or belongs to another network namespace.
     fn load(&mut self, place: &Place) -> Result<Option<Result<Record, String>>, GuardError>;
 
-    /// Notes that a run was successful now.
+    /// Notes that a run just succeeded.
     ///
     /// # Errors
     /// If the note cannot be written.
     fn renew(&mut self) -> Result<(), GuardError>;
 
-    /// Replaces the record. The new record is on the disk when the function returns.
+    /// Replaces the record. When the function returns, the new record is on the disk.
     ///
     /// # Errors
     /// If the record cannot be written.
@@ -146,13 +148,13 @@ pub trait Store {
     fn clear(&mut self) -> Result<(), GuardError>;
 }
 
-/// The file of the record, and another file for the lock. The file of the record is replaced at each write, so a lock
-/// on it would get lost.
+/// The file of the record, and a separate file for the lock. The record's file is replaced at each write, so it cannot
+/// carry the lock.
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
-    /// The open file with the lock. The kernel releases the lock when the process ends, for whatever reason. The file's
-    /// time is the time of the last successful run. Before the first run, it is the time of the start.
+    /// The open lock file. The kernel releases the lock whenever the process ends. The file's modification time is the
+    /// time of the last successful run. Before the first run, it is the time at which the guard started.
     lock: File,
 }
 
@@ -160,7 +162,7 @@ impl Files {
     /// Makes the directory, and takes the lock.
     ///
     /// # Errors
-    /// If another guard has the lock, or the lock cannot be made.
+    /// If another guard has the lock, or if the lock file cannot be made.
     pub fn lock(path: PathBuf) -> Result<Self, GuardError> {
         take(&beside(&path, ".lock")).map(|lock| Self { path, lock })
     }
@@ -175,12 +177,13 @@ fn take(path: &Path) -> Result<File, GuardError> {
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) if is_at(&lock, path).map_err(failed)? => {
-                // The file may have the time of an earlier guard. The new guard would then count as stuck before its
-                // first run.
+                // The lock file may have the modification time of an earlier guard. With that time, the new guard would
+                // look stuck before its first run.
                 lock.set_modified(SystemTime::now()).map_err(failed)?;
                 return Ok(lock);
             }
-            // Another program deleted the file. A second guard would make a new file and lock that file.
+            // Another program deleted the lock file. A second guard would make and lock a new file, so this lock is
+            // worth nothing.
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => sleep(PAUSE),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
@@ -198,11 +201,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The time since the last successful run of the guard that holds the lock of this record. Before the first run, the
-/// time since its start. `None` if no process holds the lock.
+/// The time since the last successful run of the guard that holds this lock. Before the first run, the time since the
+/// guard started. `None` if no process holds the lock.
 ///
 /// # Errors
-/// If the lock's file cannot be read. Only root may read it, because a process that can read the file can hold the
+/// If the lock file cannot be read. Only root may read the file, because a process that can read it can also hold the
 /// lock.
 pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     let lock_path = beside(record, ".lock");
@@ -216,22 +219,22 @@ pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => {
             let renewed = lock.metadata().and_then(|it| it.modified()).map_err(failed)?;
-            // The clock may have been set back.
+            // If the clock was set back, the function returns zero.
             Ok(Some(SystemTime::now().duration_since(renewed).unwrap_or_default()))
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// The path with `ending` after the whole name. So no record has the same name as another file of the guard.
+/// The path with `ending` after the full file name. So the files of the guard always have different names.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// Opens a regular file that no other user can have written. It does not follow a symbolic link. It does not wait if
-/// the path is a pipe.
+/// Opens a regular file that no other user can have written. Symbolic links are not followed. If the path is a pipe,
+/// the function does not wait.
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path)?;
@@ -242,7 +245,8 @@ fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     distrust(found.uid(), found.mode(), geteuid().as_raw()).map_or(Ok(file), |why| Err(io::Error::other(why)))
 }
 
-/// If another user could have written a file with this owner and mode: the reason. Otherwise `None`.
+/// The reason why a file with this owner and mode is not safe: another user could have written it. `None` if the file
+/// is safe.
 fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
     let (is_trusted, mode) = ((owner == 0 || owner == own) && mode & 0o022 == 0, mode & 0o777);
     let whose = if own == 0 { "root".to_owned() } else { format!("root or user {own}") };
@@ -251,10 +255,10 @@ fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
     })
 }
 
-/// Reads a record. `None` if there is no file. If the record cannot be parsed: the reason.
+/// Reads a record. `None` if there is no file. If the record cannot be parsed, returns the reason.
 ///
 /// # Errors
-/// If the file cannot be read, or the record is of another network namespace.
+/// If the file cannot be read, or if the record belongs to another network namespace.
 pub fn read_record(path: &Path, place: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
     let failed = |error| GuardError::ReadRecord { path: path.to_owned(), error };
     let file = match open(OpenOptions::new().read(true), path) {
@@ -302,7 +306,7 @@ impl Store for Files {
     fn save(&mut self, record: &Record) -> Result<(), GuardError> {
         let save = || {
             let directory = self.path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            // Only one process can hold the lock and write here. So killed guards leave at most one file with this
+            // Only the process with the lock writes here. So guards that were killed leave at most one file with this
             // ending.
             let new = beside(&self.path, ".new");
             let mut file = open(OpenOptions::new().create(true).write(true).mode(0o644), &new)?;

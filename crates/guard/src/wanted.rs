@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, fmt};
 use portreeve_dataplane::{Need, Role, Round, usual_ports};
 use portreeve_facts::{Gap, Pod, PortSet, Source, Unread};
 
-/// The kinds of reasons, the most important kind first. If not all ports fit, the guard reserves ports of the first
-/// kinds.
+/// The kinds of reasons, the most important first. If not all ports fit, the guard reserves ports with the more
+/// important reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A NodePort of a Service.
     NodePort,
     /// The healthCheckNodePort of a Service.
     HealthCheck,
-    /// A port that a pod on the host's network declares, or that the kubelet probes.
+    /// A port of a pod in the host network: a container declares it, or the kubelet probes it.
     HostNetworkPod,
     /// A hostPort of a pod.
     HostPort,
@@ -42,7 +42,7 @@ impl Class {
 pub struct Reason {
     /// The kind of the reason.
     pub class: Class,
-    /// The Service or the pod as `namespace/name`, or the daemon.
+    /// `namespace/name` of the Service or the pod, or the name of the daemon.
     pub whose: String,
 }
 
@@ -60,33 +60,33 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The record has no names of daemons.
+    /// The reason for a port of a daemon from the record. The record does not contain names of daemons.
     pub(super) fn daemon_of_the_record() -> Self {
         Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
     }
 }
 
-/// This text marks a message about the sysctls of a pod. The node needs no port for these sysctls, and a tenant can
-/// write a value that no kernel accepts.
+/// A message with this text is about the sysctls of a pod. The node needs no port for these sysctls. A user can write
+/// any value, also one that the kernel refuses.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
-/// Whether an object that Portreeve rejected may have a port that the node needs. If the node's name is wrong, the pods
-/// of this node are not known.
+/// Whether an object that Portreeve rejected may have a port that the node needs. A message about the node's name
+/// counts too: if the name is not known, the pods of this node are not known.
 pub fn hides_ports(rejected: &Gap) -> bool {
     matches!(rejected.source, Source::Services | Source::Pods | Source::Nodes) && !rejected.detail.contains(NO_PORT)
 }
 
-/// The ports that a node needs, inside and outside of the ephemeral port range.
+/// The ports that a node needs, inside and outside the ephemeral port range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Each port with its most important reason.
     pub ports: BTreeMap<u16, Reason>,
-    /// Inputs that were not read. They may want more ports.
+    /// Inputs that were not read. They may contain more ports that the node needs.
     pub unread: Vec<Gap>,
 }
 
 impl Wanted {
-    /// The ports that the node of a snapshot needs.
+    /// The ports that the node needs, according to a scan.
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         match round.allocated() {
@@ -96,8 +96,8 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        // All hostPorts, with and without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
-        // and the port must then be free.
+        // All hostPorts, also those without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
+        // so the port must be free at that time.
         match round.host_ports() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
@@ -118,7 +118,8 @@ impl Wanted {
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };
-            // Chooses the same reason in every run, for any order of the objects.
+            // The lowest reason is kept, so that every run finds the same reason. The order of the objects does not
+            // matter.
             let known = ports.entry(number).or_insert_with(|| reason.clone());
             if reason < *known {
                 *known = reason;
@@ -127,8 +128,7 @@ impl Wanted {
         Self { ports, unread }
     }
 
-    /// Whether there is an unread input that may have ports of `class`. If `class` is `None`: whether any input was not
-    /// read.
+    /// Whether an input that may have ports of `class` was not read. With `None`, whether any input was not read.
     pub fn is_unread(&self, class: Option<Class>) -> bool {
         self.unread.iter().any(|gap| {
             class.is_none_or(|class| match gap.source {
@@ -140,7 +140,7 @@ impl Wanted {
         })
     }
 
-    /// Adds the ports of daemons from a record, because a daemon that does not listen now may start again.
+    /// Adds the ports of daemons from a record. A daemon that does not listen now may start again.
     #[must_use]
     pub fn with_daemons(mut self, recorded: &PortSet) -> Self {
         for number in recorded.iter() {
@@ -149,7 +149,7 @@ impl Wanted {
         self
     }
 
-    /// Adds ports of the last run if their input was not read now, because they may still be needed.
+    /// Adds ports of the last run whose input was not read now, because the node may still need them.
     #[must_use]
     pub fn after(mut self, last: &Self) -> Self {
         for (number, reason) in &last.ports {
@@ -161,7 +161,7 @@ impl Wanted {
     }
 }
 
-/// `None` for a kind of need that is never reserved.
+/// The class and the owner of a needed port. `None` for needs that the guard does not reserve.
 fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
     let of = |class, pod: &Pod| (class, format!("{}/{}", pod.namespace, pod.name));
     let (class, owner) = match need {

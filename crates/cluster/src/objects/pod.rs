@@ -24,7 +24,7 @@ use portreeve_facts::{
     WaitingPod, names, text,
 };
 
-/// The scheduler's message about Nodes where a port of the Pod is already in use (kubernetes
+/// The scheduler's message about Nodes on which a port of the Pod is already in use (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
 /// The reason in the status of a Pod that the kubelet refused because of its ports. A refused Pod names its Node
@@ -452,8 +452,8 @@ fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<Contai
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports of a container's probes. The names say where a port is: `livenessProbe` and `httpGet`, for example. In the
-/// host network, the pod must listen on these ports, even if no container declares them.
+/// The ports of a container's probes. The two names are the fields that contain the port, for example `livenessProbe`
+/// and `httpGet`. In the host network, the pod must listen on these ports, even if no container declares them.
 ///
 /// Two kinds of probes are left out. If a probe has the name of a port, a container declares this port. If a probe has
 /// a host other than loopback, another server may answer.
