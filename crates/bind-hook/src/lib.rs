@@ -156,12 +156,12 @@ pub enum NotAttached {
          before Linux 5.11 enough locked memory (RLIMIT_MEMLOCK)"
     )]
     NotPermitted,
-    /// The kernel lacks a kernel function that the hook needs.
+    /// The kernel lacks BPF, or another feature that the hook needs.
     #[error(
         "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}"
     )]
     Unsupported {
-        /// The kernel function that the kernel lacks.
+        /// The feature that the kernel lacks, in words.
         lacks: &'static str,
         /// The error.
         error: String,

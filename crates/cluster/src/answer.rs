@@ -37,8 +37,8 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 
-/// Adds one object to a value as soon as the object is parsed. The text names the source of the object. Because of this
-/// function, Portreeve keeps no list of Kubernetes objects.
+/// Adds one object to a value as soon as the object is parsed. The text names the source of the object. So Portreeve
+/// does not keep a whole list of Kubernetes objects.
 pub type AddObject<T> = fn(&mut T, &str, &RawValue);
 
 /// The reason why the rest of a list is not read.
@@ -183,7 +183,7 @@ impl Answer {
     }
 }
 
-/// A proxy before the API server may send a JSON object that is not a Status. So only `message` is needed.
+/// A proxy in front of the API server may send a JSON object that is not a Status. So only `message` is needed.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())

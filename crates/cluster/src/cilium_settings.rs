@@ -51,7 +51,8 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
-/// Whether Cilium masquerades connections of pods in at least one family. Both iptables and eBPF count.
+/// Whether Cilium masquerades connections of pods in at least one family. Masquerading by iptables counts, and also by
+/// eBPF.
 fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_off = |key: &str| truth(value(key)) == Some(false);
     let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];

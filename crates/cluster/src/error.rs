@@ -104,7 +104,7 @@ impl Error {
     }
 
     /// The time to wait before the next request. If an answer was too large, the next answer would soon be too large
-    /// again. So a soon second request would only cost the server another list.
+    /// again. A second request at once would only cost the server another list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,

@@ -114,7 +114,7 @@ pub fn read_with_namespace(
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let read = runtime.block_on(read_once::read(access, node, hostname));
-            // At its end, the program does not wait for a read from a file that hangs.
+            // The program ends even if a read from a file hangs.
             runtime.shutdown_background();
             read
         }
@@ -139,8 +139,8 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }
 
-/// Facts of which none was read, all for the same reason. If no cluster was requested, the default NodePort range is
-/// assumed. Otherwise the range is missing too.
+/// The facts if nothing was read. All facts have the same reason. If no cluster was requested, the default NodePort
+/// range is assumed. Otherwise the range is missing too.
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();

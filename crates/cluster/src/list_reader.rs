@@ -161,7 +161,7 @@ mod tests {
             columns.iter().map(|name| json!({"name": name, "type": "string", "priority": 1})).collect();
         let rows: Vec<_> = rows.iter().map(|cells| json!({"cells": cells, "object": null})).collect();
         let metadata = json!({"resourceVersion": "71"});
-        // A `serde_json` map would sort the keys. A server sends them in this order.
+        // The server sends the keys in this order. A `serde_json` map would sort the keys.
         format!(
             r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{},"rows":{}}}"#,
             serde_json::Value::from(columns),

@@ -10,7 +10,7 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Receives each object and the kind of its List. If an item is not an object, receives the reason.
+/// Receives each object and the kind of its List. If an item is not an object, receives an error instead.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
 /// Passes each object to `sink` as soon as the object is complete. For a List, passes the items of the List. So only

@@ -83,9 +83,9 @@ impl Node {
         }
     }
 
-    /// The fields that this value adds if it is the value of the key `<<`. The fields have the order of kubectl
-    /// (sigs.k8s.io/yaml/goyaml.v2 `decode.go`). They override fields before `<<`. Fields after `<<` override them. Of
-    /// several mappings, the first overrides the others.
+    /// The fields that this value adds if it is the value of the key `<<`. As in kubectl (sigs.k8s.io/yaml/goyaml.v2
+    /// `decode.go`), these fields override fields before `<<`. Fields after `<<` override these fields. Of several
+    /// mappings, the first overrides the others.
     ///
     /// # Errors
     /// If the value is neither a mapping nor a list of mappings.

@@ -35,7 +35,7 @@ pub struct ClusterFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
     /// Pods of this node. From a file, these are the Pods with this node's name as `nodeName`. If this name is not
-    /// known, all Pods of the file.
+    /// known, these are all Pods of the file.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have these Pods.
     #[serde(default = "WaitingPod::not_requested")]
@@ -249,8 +249,8 @@ pub struct Service {
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`, each family once. If the field is absent, these are the families of the cluster IPs. Without
-    /// cluster IPs, IPv4.
+    /// `spec.ipFamilies`, each family once. If the field is absent, these are the families of the cluster IPs. If there
+    /// are no cluster IPs, the family is IPv4.
     #[serde(deserialize_with = "families")]
     pub families: &'static [Family],
     /// `spec.externalIPs`.
@@ -269,8 +269,8 @@ pub struct Service {
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
     /// The label `service.kubernetes.io/service-proxy-name`. kube-proxy does not serve a Service with this label.
-    /// Cilium serves the Service if Cilium is configured with this name. [`Self::OF_NO_PROXY`] if the Service has the
-    /// label of headless Services.
+    /// Cilium serves the Service if Cilium is configured with this name. The value is [`Self::OF_NO_PROXY`] if the
+    /// Service has the label of headless Services.
     pub proxy_name: Option<String>,
     /// Cilium's settings for this Service, in the Service's annotations and labels.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
@@ -313,7 +313,7 @@ impl ForCilium {
 #[serde(default)]
 pub struct Announced {
     /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader.
-    /// kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 writes it in BGP mode too. In
+    /// Versions 0.5.0 to 1.0.3 write the annotation in ARP mode. Versions 1.0.4 to 1.2.3 write it in BGP mode too. In
     /// BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
     /// `pkg/services/services.go`).
     ///

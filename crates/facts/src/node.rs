@@ -14,7 +14,7 @@ use super::{
     Socket, Source, Unread, Why,
 };
 
-/// All facts of the node. Each fact that was not read has the reason.
+/// All facts of the node. A fact that was not read contains the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
     /// `/proc/sys/kernel/hostname`.
@@ -29,8 +29,8 @@ pub struct KernelFacts {
     /// Listening sockets on all ports. These are TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a
     /// local port.
     pub listeners: Reading<Vec<Socket>>,
-    /// The reason why UDP listeners were not read. A reason does not affect TCP listeners, so that many UDP sockets
-    /// cannot hide TCP sockets.
+    /// The reason why UDP listeners were not read. Even with such a reason, TCP listeners were read: too many UDP
+    /// sockets must not hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
     /// The source of the sockets: sock_diag, or `/proc/net`, which shows less.
@@ -156,8 +156,8 @@ fn unread<T>(source: Source) -> Reading<T> {
 /// What a scan reads in addition to the facts that every scan reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
-    /// Ports. The scan reads who owns the listeners on these ports. They are the NodePort range, and all other ports
-    /// that a rule needs.
+    /// Ports. The scan reads who owns the listeners on these ports. These ports are the NodePort range, and all other
+    /// ports that a rule needs.
     pub owner_ports: PortSet,
     /// Local ports. The scan lists client sockets on these ports. It also lists masqueraded flows without an answer.
     pub client_ports: PortSet,
@@ -306,7 +306,8 @@ pub struct Link {
     /// `None` for WireGuard: the kernel reports this port only with CAP_NET_ADMIN, and then also the private key
     /// (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
-    /// How the kernel opens the UDP port. `None` for links that are no tunnels, and in snapshots of earlier versions.
+    /// How the kernel opens the UDP port. `None` if the kernel opens no UDP port in this network namespace, and in
+    /// snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
     /// The master link, for example a VRF or a bridge.

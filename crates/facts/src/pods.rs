@@ -66,8 +66,8 @@ pub struct Pod {
     /// own network. Empty for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
-    /// The pod's containers that have an id, if the pod has several containers. Empty for most pods: the pod must be
-    /// [`failing`](Self::failing), or it must be in the host network and not ready.
+    /// The pod's containers that have an id, if the pod has several containers. Empty unless the pod is
+    /// [`failing`](Self::failing), or is in the host network and not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
     /// At most four addresses that containers reported as *in use* in their last messages. Empty unless the pod is

@@ -150,7 +150,7 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// A longer text is cut in the error. In bytes.
+/// The length in bytes after which an error cuts the wrong text.
 const LONGEST: usize = 64;
 
 impl NotPorts {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The result of reading one fact.
 ///
-/// `Reading` has no `Default`, no `unwrap_or` and no `ok` on purpose. They would turn an unread fact into zero, or into
-/// a healthy value. Code that continues without the fact must give a reason ([`Unread`]).
+/// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`. These would turn an unread fact into zero, or
+/// into a healthy value. Code that continues without the fact must give a reason ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -164,9 +164,9 @@ pub enum Source {
     IpVsConn,
     /// Flows that this node masquerades, from conntrack over ctnetlink.
     Conntrack,
-    /// nft tables and iptables chains.
-    Netfilter,
     /// The tables of nftables and the chains of iptables.
+    Netfilter,
+    /// Names, pids and command lines of socket owners.
     Processes,
     /// Control groups of sockets, and the pods of these control groups.
     Cgroups,

@@ -30,7 +30,7 @@ pub struct Socket {
     pub v6only: Option<bool>,
     /// The uid of the user that opened the socket. For a socket in TIME_WAIT, the value has no meaning.
     pub uid: u32,
-    /// The socket's inode in sockfs. In TIME_WAIT and SYN_RECV, 0.
+    /// The socket's inode in sockfs. The value is 0 in TIME_WAIT and SYN_RECV.
     pub inode: u64,
     /// The inode of the socket's cgroup2 directory (`INET_DIAG_CGROUP_ID`, since Linux 5.8).
     pub cgroup: Option<u64>,

@@ -66,14 +66,14 @@ pub struct Kept {
     pub left_out: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed from the list since the last run.
     pub lost: PortSet,
-    /// Wanted ports that should be in the list, but are not. Another program removed them in this moment, or the guard
-    /// waits for [`PUT_BACK_PAUSE`] before it adds them again.
+    /// Wanted ports that should be in the list, but are not. Another program removed them just now, or the guard waits
+    /// for [`PUT_BACK_PAUSE`] before it adds them again.
     pub missing: PortSet,
     /// Ports that the guard added, but that now count as ports of another program. The reason is that another program
     /// wrote the list.
     pub given_up: PortSet,
-    /// The reason why the record could not be used. `None` if it could. Without a usable record, all entries in the
-    /// list count as entries of other programs.
+    /// The reason why the record could not be used. `None` if the record could be used. Without a usable record, all
+    /// entries in the list count as entries of other programs.
     pub bad_record: Option<String>,
 }
 
@@ -202,8 +202,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// The wanted ports, and the ports of daemons that were wanted in earlier runs. Also notes when each port of the
-    /// guard was no longer wanted.
+    /// The wanted ports, and the ports of daemons that were wanted in earlier runs. For all other ports of the guard,
+    /// the function notes since when they are not wanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
         let daemons = wanted.ports.iter().filter(|(_, reason)| reason.class == Class::Daemon);
         self.daemons.extend(daemons.map(|(number, reason)| (*number, reason.clone())));

@@ -99,8 +99,8 @@ impl Found {
                 continue;
             }
             match self.collect_patches(folder, &path) {
-                // A kustomization with the name of a manifest is read again as a manifest. Then the same error is
-                // reported.
+                // A kustomization whose name ends like the name of a manifest is read again as a manifest. Then the
+                // same error is reported.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
                 Ok(()) | Err(_) => {}
             }

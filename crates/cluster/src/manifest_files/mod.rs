@@ -94,7 +94,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    // The last rejected item may be a count of more errors. It has no place.
+    // The last rejected item may be a count of more errors. Such a count has no place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
 }
