@@ -60,8 +60,8 @@ comments: ## Print the comments of Rust that do not keep to plain words
 	@tools/install words
 	@"$$(tools/install --find vale)" --no-wrap --no-exit --output=line src crates tests
 
-# Only this target, `make release` and the nightly shard `release` compile mdBook. This target checks links inside of the site, and no links
-# to other sites.
+# Only this target, `make release` and the nightly shard `release` compile mdBook. This target checks the links within the site. It does not
+# check links to other sites.
 site: ## Make the site of the documents below target/site, and check its links
 	@tools/install site
 	@tools/timed site mdbook build
@@ -70,7 +70,7 @@ site: ## Make the site of the documents below target/site, and check its links
 nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
 
-# This check needs few tools and runs before all builds. So a user without root gets the error message at once.
+# This check runs before all builds, and needs few tools. So a user without root gets the error message at once.
 root:
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
@@ -88,7 +88,8 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed rumdl rumdl check --quiet .
 	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md fuzz/README.md
 
-# Advisories change without the code, so each night and each release run this target. Only this target and `publish` need GitHub.
+# New advisories appear while the code stays the same. So each nightly run and each release run this target. Only this target and `publish`
+# need GitHub.
 advisories: ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub
 	@tools/install lint
 	cargo-deny --locked --workspace check advisories
@@ -122,15 +123,15 @@ else
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
 
-# Two fuzz targets run at a time. A night runs each of them for 90 seconds. `SECONDS_EACH=3600 TARGETS="snapshot flagz"` runs only these two
-# targets, each for an hour.
+# Two fuzz targets run at a time. The nightly run gives each target 90 seconds. `make fuzz SECONDS_EACH=3600 TARGETS="snapshot flagz"` runs
+# only these two targets, for an hour each.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
 	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
-# The benchmark measures the binary of the image, because nodes run this binary. A bench profile would also optimize the benchmark for size,
-# and that build takes minutes.
+# `make bench` measures the binary of the image, because nodes run this binary. The benchmark itself has the profile dev. A profile with the
+# image's settings would optimize the benchmark for size, too, and such a build takes minutes.
 bench: root ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
 	@$(MAKE) --no-print-directory image
 	tools/install lab helm bench hook

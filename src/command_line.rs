@@ -180,12 +180,12 @@ impl Action {
     }
 }
 
-/// The name of the program, which decides which nodes a command line is about.
+/// The name of the program. The name selects the nodes that the commands are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
-    /// This node, the node of a snapshot file, or the agent.
+    /// `portreeve`: commands about this node, the node of a snapshot file, or the agent.
     Portreeve,
-    /// All nodes that have an agent.
+    /// `kubectl portreeve`: commands about all nodes that have an agent.
     Plugin,
     /// `kubectl_complete-portreeve`: kubectl completes a command line of its plugin.
     Completion,
@@ -200,8 +200,8 @@ struct Called {
 }
 
 impl Called {
-    /// The name of the program's file decides. With `--agents`, `portreeve` works as the plugin. With `--snapshot`, the
-    /// plugin works as `portreeve`.
+    /// Takes the name from the file name of the program. With `--agents`, `portreeve` works as the plugin. With
+    /// `--snapshot`, the plugin works as `portreeve`.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -246,8 +246,8 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Starts the log of libraries, which is on only with --verbose: the report already lists failures of libraries as
-/// unread input.
+/// Starts the log of libraries, but only with --verbose: the report already lists failures of libraries as unread
+/// input.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {

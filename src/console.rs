@@ -15,7 +15,7 @@ use portreeve_report::Style;
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ConsoleFlags {
     /// Query the agents of all nodes instead of scanning this node, as `kubectl portreeve` does
-    // Chosen before the command line is parsed.
+    // `--agents` is read before the command line is parsed.
     #[arg(long = "agents", global = true, display_order = 100)]
     _agents: bool,
     /// Use colour always, never, or on a terminal unless NO_COLOR is set
@@ -62,7 +62,7 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// It is no error if the reader of the output has stopped.
+    /// If the program that reads the output has stopped, `write` returns no error.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         self.write_while_read(write).map(|_| ())
     }

@@ -11,7 +11,7 @@ use super::{
 use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
-/// The page of an alert is its runbook.
+/// The alerts. The page of an alert is its runbook.
 const ALERTS: [&str; 13] = [
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",

@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
-    /// The answer when another process binds a NodePort or a hostPort; without a value, report. Needs a build with the feature bind-hook
+    /// The action when another process binds a NodePort or a hostPort; without a value, report. Needs a build with the feature bind-hook
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_value_t = OnBind::Off, default_missing_value = "report", conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
     /// The control group whose binds the hook checks; by default all
@@ -65,7 +65,7 @@ pub(super) struct Args {
     log_format: LogFormat,
 }
 
-/// The answer to a bind.
+/// The action on a bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum OnBind {
     /// Nothing
@@ -209,7 +209,7 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// Returns the reason if the guard's state is not known.
+/// The guard of this node, if there is one. If its state is not known, the second value is the reason.
 pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
     of_record(Path::new(RECORD))
 }

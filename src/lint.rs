@@ -237,7 +237,8 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-/// Also the namespace that kubectl and Helm use for objects without one, if manifests are compared with a cluster.
+/// The objects to compare manifests with. For a cluster, the second value is the namespace that kubectl and Helm use
+/// for objects without a namespace.
 fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Option<String>)> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());

@@ -93,7 +93,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Ok(())
     })?;
     let is_blank = results.iter().all(|it| it.result.is_err());
-    // Policies without values must not be printed, because they would replace applied policies with values.
+    // If no value is known, print no policies. `kubectl apply` would replace policies that have values with policies
+    // without values.
     if is_blank && choices.parameters.is_empty() {
         bail!(
             "no policy is printed, because nothing is known (scope: {scope}); without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
@@ -128,7 +129,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
-    // The range may be assumed. A wrong warning about a free number does no harm, but a wrong refusal does.
+    // An assumed range may be wrong. A wrong warning about a free number does no harm, but a wrong refusal does harm.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let lacks =
         is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();

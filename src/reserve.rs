@@ -100,11 +100,11 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if fleet.nodes.is_empty() {
         bail!("nothing is known; scope: {scope}");
     }
-    // A guard writes a long list in several writes. A node applies the printed file in one write, so its list must be
-    // short.
+    // A guard writes a long list in several writes. But a node applies the printed file in one write, so the printed
+    // list must be short.
     let list = if args.check { fleet.list() } else { fleet.writable_list() };
-    // A node that reserves too many ports must not hide other nodes. Without one list, each node is compared with its
-    // own ports.
+    // If one node reserves too many ports, there is no list for all nodes. `--check` then compares each node with its
+    // own ports, and still reports the other nodes.
     let (list, no_list) = match list {
         Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
         list => (list.map_err(|why| anyhow!(why))?, None),

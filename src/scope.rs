@@ -6,7 +6,7 @@ use super::console::Console;
 use portreeve_facts::{Gap, PortSet, Snapshot, Source};
 use portreeve_report::NodeScan;
 
-/// The flags that choose the nodes. A verb has the same code for each choice, because it judges one snapshot at a time.
+/// The flags that choose the nodes. A verb judges one snapshot at a time, so a verb has the same code for each choice.
 pub(super) trait Scope: clap::Args {
     fn is_this_node(&self) -> bool {
         false
@@ -32,7 +32,7 @@ pub(super) struct Wanted {
     pub(super) searched: PortSet,
 }
 
-/// The ports whose endpoints a verb needs. An agent may not have read these endpoints.
+/// The ports whose endpoints a verb needs. The snapshot of an agent can lack these endpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Behind {
     #[default]

@@ -26,8 +26,8 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_report::{NodeScan, unread_in_words};
 
-/// Prints one line before the report if Services were not read, for example because of a broken kubeconfig, or if a
-/// file has a rejected object. Otherwise the line names a core input of the node that was not read.
+/// Prints at most one line before the report: the first of these problems. A file has a rejected object. Services
+/// were not read, for example because the kubeconfig is broken. A core input of the node was not read.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {

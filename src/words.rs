@@ -18,7 +18,7 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,
-    /// Its error lists the accepted words ([`wanted`]).
+    /// The error of `parse` lists the accepted words ([`wanted`]).
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 

@@ -1,4 +1,4 @@
-//! The promises of the readers of the cluster, for files and for answers of API servers.
+//! The promises of the readers of cluster objects, for any file and any answer of an API server.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -137,8 +137,8 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // A kubeconfig with a token, and text after the token that may cause an error. Text with the secret word is left
-    // out: the word may be a name, and errors print names.
+    // The input follows a token in a kubeconfig, and may cause an error. An error must not print the token. Input that
+    // contains the text of the token is skipped: the text may be a name, and errors print names.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {
@@ -153,8 +153,8 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// Asserts that the first of two equal settings wins, that no address contains a password, and that no token gets lost.
-/// Returns the reason if the kubeconfig cannot be used.
+/// Asserts that a kubeconfig merged with itself does not change, that no address contains a password, and that no token
+/// gets lost. Returns the reason if the kubeconfig cannot be used.
 fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
     let twice = config.clone().merge(config.clone()).expect("a kubeconfig can be merged with itself");

@@ -1,4 +1,4 @@
-//! The promises of the reader of a watch, for the lines of the watch and the facts from these lines.
+//! The promises of the reader of a watch, for any lines: about the parsed lines, and about the facts from the lines.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use portreeve_facts::{ClusterFacts, text};
 
 const PLACE: &str = "here";
 
-/// The facts after the lines of a watch, which begin with the present objects. `sound` asserts the promises about the
-/// facts.
+/// Reads the lines of a watch. The first lines are the list of the present objects. `sound` asserts the promises about
+/// the facts after the lines.
 ///
-/// If the list of present objects is not complete, there are no facts. If the list is complete, the facts are the same
-/// as after an empty list and one change for each object.
+/// If the list is not complete, there are no facts. If the list is complete, the facts are the same as after an empty
+/// list and one change for each object.
 pub(crate) fn watch_lines(bytes: &[u8], sound: impl Fn(&ClusterFacts)) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_ascii().is_empty()).collect();
@@ -67,7 +67,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
         }
     };
     if !is_whole {
-        // No line marks the end of the present objects.
+        // The lines ended before the mark that ends the list of present objects.
         return assert!(!known(&index));
     }
     index.apply(resource, Update::Replaced(selection, state), at);

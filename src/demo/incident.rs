@@ -17,7 +17,7 @@ pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 pub(super) struct Incident {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// All steps of the setup: the name for `--without`, and the step as text. Without one of the steps, the incident
+    /// All steps of the setup, each with its name for `--without` and its text. If a step is left out, the incident
     /// does not occur.
     pub(super) steps: &'static [(&'static str, &'static str)],
     pub(super) expected: &'static [Expected],

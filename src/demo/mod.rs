@@ -84,7 +84,7 @@ fn direct(names: &[String], without: Option<String>, console: &Console) -> anyho
     Ok(if found == number { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All stages run at the same time.
+/// Starts the stage of an incident. All stages run at the same time.
 fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["demo", "--stage", incident.name]);

@@ -42,13 +42,13 @@ pub(super) struct Part {
     /// The name of the process, at most 15 bytes.
     pub(super) name: String,
     pub(super) descriptor_limit: Option<u64>,
-    /// The process never accepts a connection.
+    /// Addresses on which the process listens. The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
     pub(super) answers: Option<Answers>,
 }
 
-/// The answers of the simulated kube-proxy about itself. It measures the number of its open files.
+/// The answers of the simulated kube-proxy about itself. The process measures the number of its own open files.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answers {
     mode: Mode,

@@ -49,13 +49,13 @@ Each verb is about all nodes that have an agent. `portreeve VERB` on a node is a
 ///
 /// Queries the agents of the nodes through the API server, with your own rights. It needs `list` of pods, `get` of
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
-/// It reports on the nodes whose agents are listed there. It changes nothing on the nodes.
+/// It reports on the nodes with an agent in this namespace. It changes nothing on the nodes.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,
-    /// Read a file that `snapshot` wrote instead of querying agents, with the flags of `portreeve VERB`
+    /// Query no agents, but read a file that `snapshot` wrote; use the flags of `portreeve VERB`
     // Chosen before the command line is parsed.
     #[arg(long = "snapshot", value_name = "FILE", global = true, value_hint = clap::ValueHint::AnyPath)]
     _snapshots: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Snapshots from agents. The plugin judges them with the same rules as `portreeve` judges the snapshot of its node.
+//! Snapshots from agents. The plugin judges these snapshots with the same rules that `portreeve` uses for its own node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,10 +44,11 @@ impl Scope for AgentScope {
     }
 }
 
-/// Requests a snapshot from the agent of this node, or from the only agent if no node is named. Prints its age.
+/// Requests a snapshot from the agent of this node, or from the only agent if no node is named. Prints the age of the
+/// snapshot.
 ///
-/// # Errors
-/// When there is no agent, or when no node is named and there are several agents. Then no agent is queried.
+/// # Errors When there is no agent, or when no node is named and there are several agents. In the second case, no agent
+/// is queried.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let judge = |snapshot: &Snapshot| match &args.pod {
         Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
         Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
-        // No free port is suggested, because it may be in use on another node.
+        // No free port is suggested, because a port that is free on this node may be in use on another node.
         None => args.port.owner(snapshot, args.refused, None).map(Some),
     };
     let NodeResults { results, partial, oldest, .. } =

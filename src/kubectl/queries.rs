@@ -47,7 +47,7 @@ impl Interrupts {
         }
     }
 
-    /// `take` gets each answer when it arrives. Returns the reason why some agents were not queried, if there are any.
+    /// `take` gets each answer when it arrives. If some agents were not queried, the function returns the reason.
     pub(super) async fn query(
         &mut self,
         agents: &Agents,

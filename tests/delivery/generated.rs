@@ -9,8 +9,8 @@ const MANIFEST: &str = "deploy/install.yaml";
 const README: &str = "deploy/chart/README.md";
 
 const HEAD: &str = "\
-# Portreeve with the minimal profile, for `kubectl apply -f`. Made from deploy/chart by `make chart`.
-# It names the image of deploy/names. If your nodes pull from another registry, write that name here.
+# Portreeve with the minimal profile, for `kubectl apply -f`. `make chart` makes this file from deploy/chart.
+# The image is the image of deploy/names. If your nodes pull from another registry, change the image's name below.
 ";
 
 /// The chart has no links, because Flux and Windows lose links.

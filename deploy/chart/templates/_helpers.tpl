@@ -78,7 +78,7 @@ imagePullSecrets:
 priorityClassName: {{ . }}
 {{- end }}
 hostNetwork: true
-# The node's own resolver, because the cluster's DNS does not work behind a broken Service.
+# The pod uses the node's own resolver, because the cluster's DNS does not work behind a broken Service.
 dnsPolicy: Default
 terminationGracePeriodSeconds: 5
 {{- with .Values.nodeSelector }}
