@@ -26,8 +26,8 @@ use crate::every_node::{board, one_of_each_plane, pair, ports, small};
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/takes-listener"];
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
-/// Variants of rules about several claims to one port, without a listener. For each variant: the kinds of the claims on
-/// this node.
+/// Variants about several claims to one port, in which no listener loses connections. Each variant has the kinds of the
+/// claims that `owner` must list.
 const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("external-ip-conflict/takes-node-port", &[ClaimKind::ExternalIp, ClaimKind::NodePort]),
     ("host-port-conflict/node-port", &[ClaimKind::HostPort, ClaimKind::NodePort]),
@@ -40,7 +40,8 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
 
 /// Variants about a server that is absent: `owner` reports that the server needs the port.
 const OF_NEEDS: [&str; 2] = ["connection-on-port/blocks", "health-check-unserved/nobody"];
-/// Variants about a port that is not on this node: in the network of a pod, or of pods that do not exist yet.
+/// Variants about a port that is not in the node's network, but in the network of a pod, or of pods that do not exist
+/// yet.
 const OF_NO_NODE: [&str; 3] =
     ["connection-on-port/blocks-in-pod", "pod-waits-for-port/workloads", "pod-waits-for-port/replicas"];
 
@@ -59,13 +60,13 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let port = (finding.key.port?, finding.key.protocol?);
     let of_listener = OF_LISTENERS.contains(&rule);
     let of_claims = OF_CLAIMS.iter().find(|(its, _)| *its == rule).map(|(_, claims)| claims);
-    // A finding of severity info is about a port that loses no connection now.
+    // A finding of severity info is about a port at which no connection is lost now.
     if evidence.severity == Severity::Info || !of_listener && of_claims.is_none() {
         return None;
     }
     let Some(owned) = owned(snapshot, port) else {
-        // A problem of the whole cluster may be certain without the addresses of a node. `owner` is not certain without
-        // these addresses.
+        // A finding about the whole cluster does not depend on the addresses of this node. `owner` depends on these
+        // addresses.
         let is_excused = evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some();
         return (!is_excused).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
@@ -101,7 +102,7 @@ fn is_of_users(Finding { key, .. }: &Finding) -> bool {
     is_here && (is_decided || OF_NEEDS.contains(&&*rule))
 }
 
-/// The error if `owner` names no user of a port although a finding is about its users.
+/// The error if a finding is about the users of a port, and `owner` names no user.
 fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let port = (finding.key.port?, finding.key.protocol?);
     let owned = is_of_users(finding).then(|| owned(snapshot, port))??;
@@ -113,8 +114,8 @@ fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     (!is_named).then(|| format!("{}: owner names nobody: {:?}", pair(&finding.key), owned.beside))
 }
 
-/// The error if a finding has the wrong key. If routes decide, the key has no port. If packets, `bind`, the scheduler
-/// or the API server decides, the key has a port.
+/// The error if a finding has the wrong key. The key has no port if routes decide which side loses. The key has a port
+/// if packets, `bind`, the scheduler or the API server decide this.
 fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
     let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
     let wants_port = match kind {
@@ -159,7 +160,7 @@ pub(crate) enum Excuse {
     /// The listener loses only the node's own connections to a link-local address.
     LinkLocal,
     /// The address is on this node only for the Service. A process that listens on all addresses still gets the
-    /// connections to the node's own addresses.
+    /// connections to the node's other addresses.
     ForTheService,
     /// The listener is an endpoint of the Service and is not ready. No rule reports an endpoint that starts or ends.
     Endpoint,
@@ -218,7 +219,7 @@ fn excuse(
     is_unready_endpoint(snapshot, owned, &claimant.name).then_some(Excuse::Endpoint)
 }
 
-/// Whether the listener with this name is an endpoint of a Service that claims the port, and is not ready.
+/// Whether the listener with this name is an unready endpoint of a Service that claims the port.
 fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
     let round = Limits::default().round(snapshot, None);
     let port = (owned.protocol, owned.port);
@@ -407,7 +408,7 @@ fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
     let mut wanted_at_all = 0;
     let unnamed = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080)).unnamed();
     for (name, mut snapshot) in small().into_iter().chain([("unnamed".to_owned(), unnamed)]) {
-        // The kernel may choose most ports, and no port is reserved yet.
+        // The kernel may choose most ports for connections, and no port is reserved yet.
         snapshot = snapshot.ephemeral("1024 65535", "");
         let guard = NodeGuard { run: GuardRun::Runs, ports: PortSet::default() };
         let Ok(node) = NodeReservation::of(&snapshot, Some(guard)) else { continue };

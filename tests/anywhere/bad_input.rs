@@ -215,14 +215,14 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
         assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
     }
-    // Only this unread input makes the scan incomplete.
+    // The node without this unread input has a complete scan. With the input unread, the scan is incomplete.
     let mut whole = healthy();
     assert_eq!(judged(&whole).0, 0);
     whole.cluster.rejected = world.cluster.rejected;
     assert_eq!(judged(&whole).0, 2);
 }
 
-/// `kubectl get services -n shop` and `kubectl get services -A` write the same form.
+/// A list of one namespace (`kubectl get services -n shop`) has the same form as a list of all namespaces (`-A`).
 #[test]
 fn a_file_that_lacks_services_of_the_cluster_leaves_no_answer_sure() {
     let directory = TempDir::new().expect("a directory");

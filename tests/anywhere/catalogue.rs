@@ -417,15 +417,16 @@ const SEEN: &[Row] = &[
     ),
 ];
 
-/// For a test without a report, the file needs to name only the rule's id.
+/// The error if the file does not have this test, or does not name the variant. For a test without a report, the file
+/// needs only the rule's id.
 fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = if file.starts_with("crates/") { root.to_owned() } else { root.join("tests") };
     let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
     let (id, variant) = rule.split_once('/').unwrap_or((rule, ""));
     let is_test = text.split("#[test]\n").skip(1).any(|it| it.trim_start().starts_with(&format!("fn {function}() ")));
-    // The test without a report may assert that there is no finding at all. A file of a crate is about one rule, so it
-    // must name only the variant.
+    // A test without a report may assert that there is no finding at all. A file of a crate is about one rule, so for a
+    // test with a report the file needs only the variant.
     let names = [rule.to_owned(), format!("\"{id}\"")];
     let of_crate = file.starts_with("crates/") && (is_silent || text.contains(&format!("\"{variant}\"")));
     let silence = is_silent && (text.contains(&format!("{id}/")) || text.contains("alarms("));

@@ -200,7 +200,7 @@ fn what_if_is_judged_as_if_it_were_so() {
 fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let file = NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
-    // This test fails if FORMS lacks a form of output, because no other test would check it.
+    // This test fails if FORMS lacks a form of output: no other test would check the missing form.
     let forms = format!("[possible values: {}]", FORMS.join(", "));
     let node = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&node, &healthy()).expect("a snapshot is JSON");
@@ -300,8 +300,8 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
     assert!(stderr.contains(r#"lists all rules, did you mean "host-network-port-taken"?"#), "{stderr}");
-    // The error suggests no name, because each name differs by more than two letters. The similar
-    // `node-port-claimed-twice` is about another problem.
+    // The error suggests no name, because every name differs from the typed name by more than two letters. The name
+    // `node-port-claimed-twice` is similar, but this rule is about another problem.
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
     assert_eq!(code, 64);
     assert!(stderr.contains("no rule has this name; `explain` without a name lists all rules\n"), "{stderr}");

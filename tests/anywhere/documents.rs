@@ -158,8 +158,9 @@ fn the_supported_versions_are_those_that_tests_run() {
         let shown: Vec<&str> = versions(&run).into_iter().filter(|it| it.contains('.')).collect();
         assert_eq!(shown, pins, "{part}: the pinned versions");
         folders.extend(of_part);
-        // If the supported versions are a range, the range ends with the newest version that ran in tests. If several
-        // versions ran, the range begins with the oldest. For Helm, two major versions have their own words.
+        // If the supported versions are a range, the newest tested version must be the end of the range. If several
+        // versions are tested, the oldest must be the start of the range. The row of Helm is no range: it has two major
+        // versions.
         let (ends, is_open) = (versions(&supported), supported.ends_with("or later"));
         if let ([first, ..], false) | ([first], true) = (&ends[..], is_open) {
             let is_of = |end: &str, pin: &String| pin.starts_with(&format!("{end}."));

@@ -17,7 +17,8 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities, small};
 
-/// The first words of advice that changes no judged fact, or that is not needed after a command.
+/// The first words of advice that this test skips. The advice changes no judged fact, or is not needed if the command
+/// of the remedy ran.
 const BESIDE: [&str; 5] = [
     "to refuse new external IPs",
     "if Antrea serves NodePortLocal",
@@ -53,7 +54,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// The proxy's reaction is included.
+/// Applies a change of a remedy to the snapshot, and also the reaction of the proxy to the change.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -128,8 +129,8 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from,
 /// Chains that kube-proxy makes in ipvs mode and in no other mode.
 const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
 
-/// Removes rules of kube-proxy. If `mode` is given, removes the rules of this mode, even if it is the present mode.
-/// Otherwise removes the rules of all modes except the present mode.
+/// Removes rules of kube-proxy: the rules of `mode`, even if `mode` is the present mode. Without `mode`, removes the
+/// rules of all modes except the present mode.
 fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     let present = snapshot.proxy_mode().ok().map(|it| it.value);
     let goes = |of: Mode| mode.map_or(present != Some(of), |mode| mode == of);
@@ -210,7 +211,7 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// Of similar findings, only the first two count.
+/// The errors of all remedies of a node. Of similar findings, only the first two are tested.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());

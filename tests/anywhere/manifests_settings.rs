@@ -9,7 +9,7 @@ use portreeve_facts::{
 
 use crate::manifests::facts_of;
 
-/// The NodePort range, the kind of its source, and its place.
+/// The NodePort range, the kind of the range's source, and the place of the source.
 fn range(facts: &ClusterFacts) -> (String, RangeSource, String) {
     assert_eq!(facts.rejected, []);
     let known = facts.node_port_range.get().expect("a range");

@@ -65,9 +65,9 @@ fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The same node, with every unordered list in another order. Ordered lists keep their order. The families of a Service
-/// and the addresses of an endpoint are ordered: the first counts. The addresses of a Node are ordered: the first of a
-/// type counts. Redirections are ordered: the kernel checks them in this order.
+/// The same node, with every unordered list in another order. Ordered lists keep their order. Of the families of a
+/// Service, and of the addresses of an endpoint, the first is used. Of the addresses of a Node, the first of each type
+/// is used. The kernel checks redirections in their order.
 fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = snapshot.clone();
@@ -235,7 +235,7 @@ fn nor_what_is_told_of_a_node_as_it_might_be() {
     for (name, path) in snapshots::paths() {
         let snapshot = Snapshot::from_json(&fs::read(path).expect("a snapshot")).expect("a snapshot");
         let (code, as_it_was, error) = what_if(&snapshot);
-        // Without Services, nothing can change: the exit code is then 2.
+        // A snapshot without Services ends with 2 and a short output: no setting can change its result.
         assert!(as_it_was.len() > 100 || code == 2, "{name}: {error}");
         assert_eq!(as_it_was, what_if(&shuffled(&snapshot, 4)).1, "{name}");
     }

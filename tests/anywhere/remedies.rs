@@ -1,5 +1,5 @@
-//! Runs the commands of remedies in a shell. `crates/rules/src/remedies.rs` writes all of these commands, and a test
-//! there records their list.
+//! Runs the commands of remedies in a shell. `crates/rules/src/remedies.rs` writes all of these commands, and a test of
+//! that crate records the list of the commands.
 
 use std::{
     collections::BTreeSet,
@@ -51,7 +51,8 @@ fn a_hostile_name_arrives_as_one_word_and_runs_nothing() {
         let output = Command::new("sh").args(["-c", &format!("{functions}; {command}")]).output().expect("a shell");
         let words = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{command}\n{words}");
-        // The hostile name is one word. If the name is the value of a label, it follows the label's name.
+        // The shell gets the hostile name as one word. The name can be a label's value: the word is then the label's
+        // name, `=` and the hostile name.
         assert!(
             words.contains(&format!("<{HOSTILE}>")) || words.contains(&format!("={HOSTILE}>")),
             "{command}\n{words}"

@@ -25,8 +25,8 @@ const RUNBOOKS: &str = "runbooks/";
 /// The parts of `docs/SUMMARY.md` for a new user.
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
-/// Commands of other programs in the pages. For each: its first words, and the test file that runs the command, or the
-/// reason why no test runs it. REGISTRY stands for the registry in `deploy/names`.
+/// Commands of other programs in the pages. Each command has its first words, and the test file that runs the command.
+/// If no test runs the command, the reason follows. REGISTRY stands for the registry in `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
@@ -108,7 +108,7 @@ fn tree(summary: &str) -> Vec<(String, Vec<String>)> {
     parts
 }
 
-/// The bars of a table do not count.
+/// The number of words in these pages, without the bars of tables.
 fn words(pages: &[String]) -> usize {
     let is_word = |it: &&str| it.contains(char::is_alphanumeric);
     pages.iter().map(|page| text(Path::new("docs").join(page)).split_whitespace().filter(is_word).count()).sum()

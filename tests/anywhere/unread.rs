@@ -338,12 +338,13 @@ fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     }
 }
 
-/// Returns whether a claim had this part.
+/// Calls `take` for each claim. `take` removes a part of the claim, and returns whether the claim had the part. The
+/// result is whether any claim had the part.
 fn claims(snapshot: &mut Snapshot, take: impl Fn(&mut RangeClaim) -> bool) -> bool {
     snapshot.cluster.range_claims.iter_mut().map(take).filter(|taken| *taken).count() > 0
 }
 
-/// Returns whether a pod's network had this part.
+/// Like `claims`, for the networks of pods.
 fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bool {
     match &mut snapshot.kernel.pod_namespaces {
         Reading::Seen(pods) => pods.iter_mut().map(take).filter(|taken| *taken).count() > 0,
@@ -351,7 +352,7 @@ fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bo
     }
 }
 
-/// Returns whether a holder had this part.
+/// Like `claims`, for the holders of sockets.
 fn holders(snapshot: &mut Snapshot, take: impl Fn(&mut Holder) -> bool) -> bool {
     let clients = match &mut snapshot.kernel.clients {
         Reading::Seen(clients) => std::mem::take(&mut clients.sockets),
@@ -374,9 +375,9 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// Removes each input in turn, and adds the errors in the results. A new finding or a more severe finding is an error.
-/// If a finding disappears or becomes milder, its rule must report *unknown*. If the result is clear, it must name the
-/// unread input. Returns the number of removed inputs.
+/// Removes each input in turn, and adds the errors to `complaints`. A new finding or a more severe finding is an error.
+/// If a finding disappears or becomes milder, its rule must report *unknown*. A clear result must name the unread
+/// input. Returns the number of removed inputs.
 pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
     let with_all = severities(&board(whole).findings);
     let mut asked = 0;
@@ -423,7 +424,7 @@ fn admits(board: &Board, of: &str) -> bool {
     board.findings.iter().any(|it| pair(&it.key) == of && it.evidence.values.iter().any(unread))
 }
 
-/// Nodes that were not recorded. On each node, one input decides the result.
+/// Nodes that these tests make, instead of recorded nodes. One input decides the result of each node.
 fn made() -> Vec<(String, Snapshot)> {
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
     let in_pod = || held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);

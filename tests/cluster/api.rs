@@ -21,7 +21,7 @@ pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
     Reply::Json(said::page(kind, &items, next).to_string())
 }
 
-/// The cluster has no objects of a platform.
+/// The answers of a small cluster. All kinds of objects that only some platforms have are missing (404).
 pub(crate) fn small(path: &str) -> Reply {
     match path.split('?').next().expect("a path") {
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"n1","uid":"u"}}"#]),

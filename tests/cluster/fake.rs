@@ -35,7 +35,7 @@ pub(crate) enum Reply {
     Silence,
     /// No answer, and the connection is closed.
     Hangup,
-    /// Lines of a watch. After the lines the watch ends, or it `Goes` on without a line.
+    /// Lines of a watch. After the lines, the watch ends, or stays open without more lines (`Goes`).
     Watch(Vec<String>, After),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// `answer` gets the path with its query, and the number of equal requests before.
+    /// `answer` gets the path with its query, and the number of earlier requests for this path.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", answer)
     }
@@ -80,8 +80,7 @@ impl Fake {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
 
-    /// A server that can begin a watch with the present objects. Without this feature, a server refuses such a watch
-    /// itself.
+    /// A server that can begin a watch with the present objects. A server without this feature refuses such a watch.
     pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { streams: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
@@ -98,7 +97,7 @@ impl Fake {
         Self::of_whole("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), Manner::default(), answer)
     }
 
-    /// A test can change the token.
+    /// A server at this address that accepts `token`. A test can change the token while the server runs.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,

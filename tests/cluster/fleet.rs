@@ -160,7 +160,7 @@ fn a_long_answer_waits_for_all_others() {
 }
 
 /// Two hundred agents that answer at once with these findings, and six agents that never answer. The program queries
-/// the six last, when many others have answered.
+/// the six silent agents last, after many agents have answered.
 fn some_are_silent(findings: &Value) -> Fake {
     let findings = findings.clone();
     cluster([names('a', 200), names('z', 6)].concat(), move |node| match node.starts_with('z') {

@@ -79,7 +79,7 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// `agent` gets the node, the path after the proxy, and the number of equal requests before.
+/// `agent` gets the node, the path after the proxy, and the number of earlier requests for this path.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -253,7 +253,7 @@ fn waiting(name: &str, node: &str, message: &str) -> Value {
     pod
 }
 
-/// The agent of n1 answers. The list also has `others`.
+/// A cluster in which the agent of n1 answers. The list of pods also has the pods in `others`.
 fn beside(others: &[Value]) -> Fake {
     let others: Vec<String> = others.iter().map(Value::to_string).collect();
     Fake::new(move |path, _| match path.split('?').next().expect("a path") {

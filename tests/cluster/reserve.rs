@@ -40,7 +40,7 @@ fn differing() -> Fake {
     })
 }
 
-/// Exactly one line of the file is not a comment.
+/// The ports in the file. The file must have exactly one line that is not a comment.
 fn list(file: &str) -> PortSet {
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
     let [line] = lines[..] else { panic!("{file}") };

@@ -1,4 +1,4 @@
-//! Pods that wait for free ports. The program polls for these pods, and keeps only them.
+//! Pods that wait for free ports. The program polls for these pods, and keeps no other pods.
 
 use portreeve_facts::{Source, Why};
 

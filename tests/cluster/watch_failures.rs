@@ -330,8 +330,8 @@ async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() 
         path if is_watch(path) && path.starts_with("/api/v1/services?") => Reply::Watch(vec![], After::Ends),
         path => calm(path),
     });
-    // If a watch lives for ten times the first wait, the waits begin again with the first wait. Even on a busy machine,
-    // an empty watch lives much shorter.
+    // If a watch lives for ten times the first wait, the waits begin again with the first wait. An empty watch ends
+    // much earlier, even on a busy machine.
     let first_backoff = Duration::from_millis(100);
     let slow = WatchTiming { first_backoff, max_backoff: Duration::from_secs(600), ..timing() };
     let (_watch, views) = start_within(&fake, PATIENT, slow);
@@ -406,7 +406,7 @@ async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
     access(&new);
     assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "the new server is used");
 
-    // If a request of the old client fails, the new client does not change.
+    // A request of the old client fails. The failure must not change the new client.
     fs::remove_file(directory.path().join("kubeconfig")).expect("the file exists");
     other.abort();
     assert!(other.await.is_err_and(|ended| ended.is_cancelled()));

@@ -183,7 +183,7 @@ fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged(
     let unknown = text.split_once("\nNot known\n").expect("a part").1.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(unknown.contains(words) && unknown.contains("1 of 2 nodes: n2"), "{text}");
     assert!(notes.contains("n2 could not be judged: the kernel of n2 refuses"), "{notes}");
-    // The value is wrong if no node accepts it, even if an agent does not answer.
+    // No node accepts the value, so the value is wrong, even if some agent does not answer.
     let silent = cluster(&["n1", "n2"], |node, path, _| match path {
         "/snapshot" if node == "n1" => Reply::Json(snapshot(node, 29999)),
         _ => Reply::Status(503, "later"),

@@ -161,8 +161,8 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
     assert_eq!(container["ports"], json!([{"name": "http", "containerPort": 29600, "protocol": "TCP"}]));
     let env = container["env"].as_array().expect("an environment");
     assert!(env.contains(&json!({"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29600"})));
-    // The environment has priority over the configuration file, and the probe uses it too. So the agent and the probe
-    // use the same socket, even if the file names another.
+    // The agent and the probe have the same environment, and the environment overrides the configuration file. So the
+    // agent and the probe use the same socket, even if the file names another socket.
     assert!(env.contains(&json!({"name": "PORTREEVE_SOCKET", "value": "/dev/shm/portreeve.socket"})));
 }
 
@@ -467,7 +467,8 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// A user may remove these values: then a pod runs on more nodes, or reserves less.
+/// A user may remove these values. Without some of them, pods run on other nodes. Without the others, pods have no
+/// requests or no limits.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {

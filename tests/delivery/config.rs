@@ -51,8 +51,8 @@ fn of_flag(flag: &Arg) -> Value {
 
 const PORT: &str = "0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
 
-/// If a rule cannot be written as a pattern, templates/_helpers.tpl refuses the value. For IPv6 addresses, the pattern
-/// only knows which characters are allowed.
+/// The type of a value in the chart's schema. A pattern cannot check every value completely: templates/_helpers.tpl
+/// refuses the other invalid values. For IPv6 addresses, the pattern checks only which characters are allowed.
 fn of_type(parser: &ValueParser) -> Value {
     let reads = |of: TypeId| parser.type_id() == of;
     let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
@@ -232,7 +232,7 @@ fn the_agent_knows_every_key_of_the_schema() {
     }
 }
 
-/// `Config::adopt` compares these keys. An agent that runs continues with their old values.
+/// `Config::adopt` compares these keys. A running agent keeps the old values of these keys.
 #[test]
 fn values_yaml_and_the_help_know_which_keys_take_effect_only_when_the_agent_starts_again() {
     let code = text("crates/agent/src/config.rs");

@@ -140,7 +140,8 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
     }
 }
 
-/// The action sets `GOTOOLCHAIN=local`. Then Go refuses a module that needs a later version of Go.
+/// The action setup-go sets `GOTOOLCHAIN=local`. With this setting, Go refuses a module that needs a later version of
+/// Go.
 #[test]
 fn the_go_of_a_workflow_is_late_enough_for_every_module() {
     let mut git = Command::new("git");

@@ -13,7 +13,7 @@ const HEAD: &str = "\
 # The image is the image of deploy/names. If your nodes pull from another registry, change the image's name below.
 ";
 
-/// The chart has no links, because Flux and Windows lose links.
+/// The chart has copies instead of symbolic links, because Flux and Windows lose links.
 const COPIES: [(&str, &str); 7] = [
     ("dashboards", "files/agent.json"),
     ("dashboards", "files/fleet.json"),

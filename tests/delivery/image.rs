@@ -40,7 +40,7 @@ fn run<'a>(folder: &TempDir, program: &str, arguments: impl Iterator<Item = &'a 
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The manifest names the part by its digest.
+/// The path of a part of the image. The manifest names the part by its digest.
 fn part(reference: &Value) -> String {
     let digest = reference["digest"].as_str().and_then(|it| it.strip_prefix("sha256:")).expect("a digest");
     format!("parts/{digest}")

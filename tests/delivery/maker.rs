@@ -52,7 +52,7 @@ impl Maker {
         command(clone.join("tools/names").to_str().expect("UTF-8"), names, clone).output().expect("bash")
     }
 
-    /// The commit has the time of the commit before it, so the commits of two clones are equal.
+    /// The new commit has the time of its parent commit, so the commits of two clones are equal.
     pub fn clone_and(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let clone = self.clone_of_this(name);
         let git = |words: &[&str], date: &str| {

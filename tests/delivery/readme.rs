@@ -39,7 +39,7 @@ pub(crate) fn values(text: &str) -> Vec<Documented> {
     found
 }
 
-/// The values without a comment on the value or on a value that contains it.
+/// The values without documentation: the value has no comment, and no parent of the value has a comment.
 pub(crate) fn silent(text: &str) -> Vec<String> {
     let defaults: Value = serde_saphyr::from_str(text).expect("values.yaml is YAML");
     let explained: Vec<String> = values(text).into_iter().map(|value| value.path).collect();

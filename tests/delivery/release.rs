@@ -102,8 +102,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
 fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
     let maker = Maker::new();
     fs::create_dir(maker.path("bin")).expect("a folder");
-    // In this test, a private key has the text of its public key, and a signature is this text. A locked key needs
-    // another password.
+    // In this test, a private key has the text of its public key, and a signature is this text. A locked key is a key
+    // whose password is wrong.
     let opens = "! grep -qx locked";
     maker.script(
         "bin/cosign",
@@ -124,7 +124,7 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
         (&none, "one", "two", "", other),
         (&clone, "locked", "two", "1", "COSIGN_KEY cannot sign: no password"),
         (&clone, "one", "locked", "1", "MINISIGN_KEY cannot sign: no password"),
-        // The keys are accepted. The next step would need more tools and cargo.
+        // At this point the keys are accepted. The next step of a release needs more tools and cargo.
         (&clone, "one", "two", "", ""),
         (&none, "other", "other", "1", ""),
     ] {
@@ -168,7 +168,7 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     assert_eq!(left, "", "files with a name of before");
     assert_eq!(git(&clone, &["grep", "-IlF", &registry, "--", "deploy"]), "", "a registry without oci://");
     assert_eq!(git(&clone, &["grep", "-Ilx", &format!("{UNPUBLISHED}.")]), "");
-    // Addresses that would stay after this command.
+    // No document has such an address, because tools/names would not replace the address.
     let strange = ["grep", "-IlF", "-e", "example.org/portreeve", "-e", "REPOSITORY/", "--", "*.md"];
     assert_eq!(git(&clone, &strange), "");
     let linked = git(&clone, &["grep", "-IlF", "https://forge.test/portreeve/portreeve", "--", "*.md"]);
@@ -179,7 +179,7 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     for file in ["deploy/chart/Chart.yaml", "deploy/chart/README.md", "deploy/install.yaml", "docs/install.md"] {
         assert!(written.lines().any(|it| it == file), "{file}: {written}");
     }
-    // The next reason to refuse a release, after the reasons that concern names.
+    // All names are accepted now. The next check refuses the release for another reason: cosign cannot sign.
     fs::create_dir(maker.path("bin")).expect("a folder");
     maker.script("bin/cosign", "#!/bin/bash\necho >&2 no password\nexit 1\n");
     let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
@@ -333,7 +333,7 @@ impl<'a> Forge<'a> {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
         }
-        // A signature can be verified with only one key.
+        // Signatures are valid only for this key.
         let verify = format!("grep -qx '{KEY}'");
         let sign = format!("echo \"cosign $*\" >> '{}'", maker.path("called"));
         let cosign = format!(

@@ -10,8 +10,8 @@
 //! fn kubernetes_76892() -> Served {
 //! ```
 //!
-//! The return type `Served` requires an owner and a remedy. A rule between backticks in *Says* must be in the test, and so must
-//! the verb of a command.
+//! The return type `Served` requires an owner and a remedy. If *Says* has a rule or a command between backticks, the
+//! test must have the rule or the verb of the command.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 

@@ -57,7 +57,7 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
         );
         assert!(stderr.contains(says), "{stderr}");
     }
-    // The API server also accepts only text as the value of an annotation.
+    // Like `lint`, the API server accepts only text as the value of an annotation.
     for (written, is) in [("true", "true"), ("[node-port-claimed-twice]", "a list")] {
         let (code, stdout, _) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "-o", "github"]);
         let wanted = format!(

@@ -98,14 +98,14 @@ fn an_object_of_the_same_name_is_an_update() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 30080")), [""; 0]);
     assert_eq!(with_cluster(&service("other/web", "nodePort: 30080")).len(), 1);
     // If a manifest leaves out a nodePort, the port keeps its present nodePort, as long as the type of the Service has
-    // NodePorts. The API server finds the port by its name.
+    // NodePorts. The API server matches the ports by their names.
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
     let reported = |port: &str| with_cluster(&left_out(port));
     assert_eq!(
         reported("targetPort: 8080"),
         ["13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp"]
     );
-    // kubectl's merge finds the port by its number `port`.
+    // kubectl's merge matches the ports by the number `port`.
     assert_eq!(reported("name: other").len(), 1);
     assert_eq!(reported("name: other, targetPort: 8080").len(), 1);
     assert_eq!(reported("nodePort: 30081"), [""; 0]);
@@ -366,7 +366,7 @@ fn more_pods_than_nodes_are_a_warning() {
         workload("Deployment", "web", &replicas, &containers("containerPort: 80, hostPort: 8080"))
     };
     assert_eq!(with_cluster(&of(3)), ["5:87 warning pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
-    // A roll-out keeps both old pods, and each of the two nodes has one.
+    // During a roll-out both old pods remain, one on each of the two nodes. So a new pod finds no node.
     assert_eq!(with_cluster(&of(2)), ["5:87 warning pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
     let recreated = of(2).replace("replicas: 2, ", "replicas: 2, strategy: {type: Recreate}, ");
     assert_eq!(with_cluster(&recreated), ["5:115 info pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
@@ -407,10 +407,10 @@ fn a_snapshot_shows_who_listens() {
     );
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
-    // A Service of the snapshot has no listener on its nodePort, and must not move to a used number.
+    // The manifest moves a Service of the snapshot to another nodePort, on which the kubelet listens.
     let moved = found(&selects("web", "nodePort: 30099"), &against);
     assert_eq!(moved[0], "7:32 critical listener-on-node-port/loses Service default/web 30099/tcp");
-    // If the Service keeps its present nodePort, it loses connections as it does now.
+    // The Service keeps its present nodePort, and the kubelet already listens on this port.
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30080;
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
@@ -554,7 +554,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    // `lint` also does not offer a nodePort that an unread Service may have.
+    // An unread Service may have any nodePort, so `lint` suggests no free nodePort.
     let two = manifest.clone() + &service("api", "nodePort: 30080");
     let broken = CLUSTER.to_owned() + "---\na: [\n";
     let files = [

@@ -84,8 +84,8 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// Runs a script in which `portreeve` is this binary, and returns the exit code and the output. `program` prints a
-/// manifest, and its call number `wrong` fails.
+/// Runs a script in which `portreeve` is this binary, and `program` prints the manifest. The call of `program` with the
+/// number `wrong` fails. Returns the exit code, standard output and standard error of the script.
 fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
     let other = format!(
         "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\

@@ -16,7 +16,8 @@ fn ports(count: usize) -> String {
     head.to_owned() + &(0..count).map(port).collect::<String>()
 }
 
-/// One run with ten times the input may take at most three times as long as ten runs with the input.
+/// `lint` reads an input ten times as large as another. This run may take at most three times as long as ten runs with
+/// the small input.
 #[track_caller]
 fn expect_linear(input: fn(usize) -> String) {
     let measure = |count: usize, runs: usize| {

@@ -23,7 +23,7 @@ fn a_node_port_needs_a_type_that_has_one() {
         sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
         "nodePort 30080/tcp of Service default/web is set in a Service of type ClusterIP: the API server refuses the object."
     );
-    // The API server refuses the Service of type ClusterIP, so no Service has its nodePort.
+    // The API server refuses the Service of type ClusterIP, so the other Service can get the nodePort.
     let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");
     assert_eq!(found(&both, &[]), line);
 }

@@ -170,7 +170,7 @@ fn a_written_number_in_the_dynamic_band_is_information() {
     let line = "6:32 info node-port-range-mismatch/band Service default/web 30086/tcp";
     let manifest = service("web", "nodePort: 30086");
     assert_eq!(found(&manifest, &[]), [line]);
-    // A small range has no bands. A wide range has another static band.
+    // A small range has no bands. In a wide range, the static band is larger.
     assert_eq!(found(&manifest, &["--node-port-range", "30080-30090"]), NOTHING);
     assert_eq!(found(&manifest, &["--node-port-range", "30000-34095"]), NOTHING);
     // The `managedFields` of an object from a cluster show whether a person chose the nodePort.

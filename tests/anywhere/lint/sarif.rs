@@ -27,7 +27,7 @@ fn texts(value: &Value, paths: &[&str]) -> bool {
 
 #[test]
 fn code_scanning_gets_what_it_documents_as_required() {
-    // docs.github.com, "SARIF support for code scanning": the properties that its tables call required.
+    // The properties that the tables in GitHub's page "SARIF support for code scanning" call required.
     let log = log(&[("deploy/a b.yaml", &manifest())], &["deploy"]);
     let run = &log["runs"][0];
     assert_eq!((&log["version"], &run["tool"]["driver"]["name"]), (&json!("2.1.0"), &json!("portreeve")));

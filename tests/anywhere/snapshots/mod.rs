@@ -5,8 +5,8 @@
 //! may change. `renamed.rs` has the old names of findings. Do not record the files again: if a verdict changes, edit
 //! the file by hand, and write the reason into the changelog.
 //!
-//! `lab-iptables.json` and `lab-nftables.json` were put together from two runs of the lab. A person edited the proxy's
-//! process in both files, so that it is the process with the proxy's sockets.
+//! `lab-iptables.json` and `lab-nftables.json` were put together from two runs of the lab. A person edited both files:
+//! the proxy's process is now the process that has the proxy's sockets.
 
 mod names;
 mod renamed;

@@ -28,7 +28,7 @@ fn rename(list: &mut Value, keys: &[&str]) -> usize {
     count
 }
 
-/// In answers to health checks, renames the Services: the answer has the form `default/web`.
+/// Renames the Services in answers to health checks. An answer has the form `default/web`.
 fn rename_answers(checks: &mut Value) {
     for check in checks.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some((namespace, name)) =

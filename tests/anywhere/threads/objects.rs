@@ -18,7 +18,8 @@ pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String
     )
 }
 
-/// A Service as [`service`] makes it, and an EndpointSlice: each port of the Service has an endpoint on both nodes.
+/// A Service as [`service`] makes it, and an EndpointSlice: each port of the Service has an endpoint on each of the two
+/// nodes.
 pub(super) fn served(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let slice = endpoints(name, ports.split(',').count(), &["10.244.0.5@n1", "10.244.1.5@n2"]);
     service(name, kind, ports, more) + &slice
@@ -32,14 +33,14 @@ pub(super) fn annotated(object: &str, annotation: &str) -> String {
     object.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotation}}}, "), 1)
 }
 
-/// Removes the uid of an object: a person wrote the object, and no cluster has stored it yet.
+/// Removes the uid of an object. The object is then like a manifest that no cluster has stored.
 pub(super) fn written(object: &str) -> String {
     let (before, rest) = object.split_once(", uid: ").expect("a uid");
     let (_, after) = rest.split_once('}').expect("the end of its metadata");
     format!("{before}}}{after}")
 }
 
-/// An endpoint has the form `10.244.0.5@n1`.
+/// The endpoints of a Service, each in the form `10.244.0.5@n1`.
 pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let ports: String = (0..ports).map(|index| format!("- {{name: p{index}, port: {}}}\n", 8080 + index)).collect();
@@ -54,8 +55,8 @@ pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> Stri
     )
 }
 
-/// A ready pod on `n1` in the host's network that declares these ports. Its uid begins with `uid-`, and its name
-/// follows.
+/// A ready pod on `n1` in the host's network that declares these ports. The uid of the pod is `uid-` and the pod's
+/// name.
 pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     let ports: String =
         ports.iter().map(|port| format!("    - {{containerPort: {port}, hostPort: {port}}}\n")).collect();
@@ -66,7 +67,7 @@ pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     )
 }
 
-/// Only its probe names its port.
+/// A pod in the host's network. Only the probe of the pod names the pod's port.
 pub(super) fn probed(name: &str, port: u16) -> String {
     let probe = format!("livenessProbe: {{httpGet: {{port: {port}}}}}\n");
     host_pod(name, &[]).replace("    ports:\n", &format!("    {probe}"))

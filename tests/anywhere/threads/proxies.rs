@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 
-/// Netfilter facts with these chains. kube-proxy makes them in iptables mode or in ipvs mode.
+/// Netfilter facts with these chains, which kube-proxy makes in iptables mode or in ipvs mode.
 fn chains(chains: &[&str]) -> Reading<Netfilter> {
     Reading::Seen(Netfilter {
         chains: chains.iter().map(|chain| (*chain).to_owned()).collect(),

@@ -8,7 +8,7 @@ use super::{
     world::{World, proxy},
 };
 
-/// `managedFields` shows that a user's client set the nodePort.
+/// A Service whose `managedFields` show that a user's client set the nodePort.
 fn chart(service: &str, port: &str, node_port: &str) -> World {
     let key = format!(r#"'k:{{"port":{port},"protocol":"TCP"}}': {{'f:nodePort': {{}}}}"#);
     let written = format!(
@@ -82,7 +82,7 @@ fn karmada_1942() -> Served {
         .advises("if Service default/serve itself is refused, it exists already: change it instead of creating it")
 }
 
-/// A LoadBalancer Service. kube-proxy on this node answers its health check.
+/// A LoadBalancer Service. kube-proxy on this node answers the health check of the Service.
 fn checked(service: &str, port: u16) -> World {
     let spec = format!("externalTrafficPolicy: Local\n  healthCheckNodePort: {port}");
     World::of(&[served(service, "LoadBalancer", "80:31500/TCP", &spec)]).listens(&format!("[::]:{port}"), proxy())

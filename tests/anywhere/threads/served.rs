@@ -94,8 +94,8 @@ impl Answer {
     }
 
     /// Checks that the output shows the claim and its owner, such as `node-port` and `Service default/web port http`.
-    /// If no claim on this node matches, the advice must name the owner, such as `healthCheckNodePort` and `Service
-    /// default/web`.
+    /// If no claim on this node matches, the advice must name the owner and the claim, such as `Service default/web` and
+    /// `healthCheckNodePort`.
     #[track_caller]
     pub(super) fn names(self, claim: &str, owner: &str) -> Named {
         self.named(claim, owner).unwrap_or_else(|why| panic!("{why}"))

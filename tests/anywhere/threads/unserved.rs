@@ -2,7 +2,7 @@
 
 use super::{Reason, Unserved};
 
-/// Since portmap 0.7.5, the proxy's rules come before portmap's rules (containernetworking/plugins#269).
+/// Since version 0.7.5 of portmap, the proxy's rules come before portmap's rules (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
     Reason::OutOfReach("the portmap plugin 0.7.5 of 2019 fixed this conflict. Since then the proxy's rules come first");
 

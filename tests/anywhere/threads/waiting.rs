@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// Two LoadBalancer Services with port 80 on a node of k3s. ServiceLB can serve only the first.
+/// Two LoadBalancer Services with port 80 on a node of k3s. ServiceLB can serve only the first of the two Services.
 fn two_services(first: &str, second: &str) -> World {
     let pod = |name: &str| pod_with_host_ports(&format!("kube-system/svclb-{name}"), &[80]);
     World::of(&[

@@ -29,7 +29,7 @@ const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: defau
 pub(super) struct World(Snapshot);
 
 impl World {
-    /// If no manifest has an API server, the NodePort range is the default.
+    /// Makes a node from manifests. Without an API server in the manifests, the node has the default NodePort range.
     #[track_caller]
     pub(super) fn of(manifests: &[String]) -> Self {
         let mut all = vec![BASE.to_owned(), super::objects::endpoints("default/kubernetes", 1, &["192.0.2.9@n2"])];
@@ -101,7 +101,7 @@ impl World {
         self
     }
 
-    /// Adds the link if it does not exist.
+    /// Adds an address to a link. If the link does not exist, adds the link first.
     pub(super) fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -114,8 +114,8 @@ impl World {
         self
     }
 
-    /// If the device is up, the kernel has its UDP port open. With the option `external`, the kernel opens the port for
-    /// both families.
+    /// Adds a VXLAN device. While the device is up, the kernel has the device's UDP port open. With the option
+    /// `external`, the kernel opens the port for both families.
     pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         let index = interfaces.links.len() as u32 + 1;
@@ -245,7 +245,7 @@ pub(super) fn daemon(command: &str) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, 4242)
 }
 
-/// `path` is the path of the unit's control group.
+/// The owner is a process in a systemd unit. `path` is the path of the unit's control group.
 pub(super) fn in_unit(path: &str, command: &str) -> Owner {
     held(path, None, command, 1)
 }

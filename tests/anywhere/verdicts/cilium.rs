@@ -72,7 +72,7 @@ pub(super) fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     let mut unsure = String::new();
-    // The recordings `no-replacement` are left out, because no proxy served Services. A real node has a proxy.
+    // The recordings `no-replacement` are left out: these nodes had no proxy, but a real node has a proxy.
     for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let node = node(&recording);
         let wrong = disagreements(&recording, &node);

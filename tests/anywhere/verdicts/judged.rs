@@ -110,10 +110,10 @@ pub fn compared(recording: &Recording) -> usize {
     rows(recording).map(|row| recording.cells(row).count()).sum()
 }
 
-/// Whether packets show a fact that Portreeve does not know yet. If an external IP also serves NodePorts, Cilium does
-/// not serve the external IP at ports of the NodePort range (cilium#44730). Cilium serves no external IP of a disabled
-/// family. If another node answers remote clients directly (DSR), packets from these clients were not recorded, but the
-/// rules report these clients.
+/// Whether packets show a fact that Portreeve does not know yet. An external IP can be an address at which Cilium also
+/// serves NodePorts. At ports of the NodePort range, Cilium then does not serve the external IP (cilium#44730). Cilium
+/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets from these clients were not
+/// recorded, but the rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
@@ -132,9 +132,10 @@ const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
 
 /// Whether Portreeve's answer may be unknown. Without socket load balancing, an older Cilium serves other addresses to
-/// pods, and the settings do not show its version. For Services with Cilium's annotations, Portreeve does not know the
-/// nodes, the endpoints of other clusters, or which of two Services is older. Portreeve knows no answer at load
-/// balancers' addresses on a device that Cilium does not use.
+/// pods, and the settings do not show Cilium's version. Cilium's annotations can limit a Service to some nodes, and add
+/// endpoints of other clusters. For such Services, Portreeve knows neither the nodes, nor the endpoints, nor which of
+/// two Services is older. Portreeve knows no answer at load balancers' addresses on a device that Cilium does not
+/// use.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {

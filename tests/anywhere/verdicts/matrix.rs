@@ -148,7 +148,7 @@ fn of_cilium() -> Vec<Setting> {
     recordings.iter().map(in_words).collect()
 }
 
-/// One table for all settings with the same answers, and the number of tables.
+/// One table for all settings that have the same answers. Also returns the number of tables.
 fn tables(settings: &[&Setting]) -> (String, usize) {
     let mut folded: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in settings {
@@ -265,7 +265,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The other network namespace comes last.
+/// The position of a client in the tables. The network namespace that is no pod has the last position.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);

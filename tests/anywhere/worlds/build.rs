@@ -223,8 +223,8 @@ fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     assert!(in_pods.iter().all(is_of), "a socket of no pod that wants a port");
 }
 
-/// A scan reads owners and clients only for the ports of its query. Connections that no listener accepted are the first
-/// in the list.
+/// Removes the facts that a scan of this node does not read: a scan reads owners and clients only for the ports of its
+/// query. Sorts the clients: connections that no listener accepted come first.
 fn only_what_is_asked(world: &mut Snapshot) {
     let query = node_query(&world.cluster, false);
     let listeners = seen(&mut world.kernel.listeners);

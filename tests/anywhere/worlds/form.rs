@@ -82,7 +82,7 @@ pub(super) struct Node {
     pub(super) health_checks: Lines,
 }
 
-/// The proxy's mode decides its sockets and its rules in the kernel.
+/// A proxy. The proxy's mode determines which sockets and kernel rules the proxy has.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
@@ -167,7 +167,7 @@ impl World {
         self.sick.iter().map(|sick| sick.what.as_str())
     }
 
-    /// Fails if a line to remove does not exist.
+    /// The node after a change. Fails if the node lacks a line that the change removes.
     #[track_caller]
     pub(super) fn after(&self, change: &Change) -> (Node, Cluster) {
         let (mut node, mut cluster) = (self.node.clone(), self.cluster.clone());

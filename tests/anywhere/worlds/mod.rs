@@ -78,7 +78,7 @@ fn reported(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let unknown =
         |entry: &Value| format!("unknown {} {} {}", subject(entry), word(entry, "source"), word(entry, "why"));
     let mut reported: Vec<String> = entries(&document["findings"]).iter().map(finding).collect();
-    // Unread input without a rule is left out: no rule needs it, and it comes from the form of the example node.
+    // Unread input that no rule needs is left out: the input is unread only because an example node lacks it.
     reported.extend(entries(&document["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
     reported.sort();
     (reported, code)
@@ -125,7 +125,7 @@ fn of_a_healthy_world_nothing_is_said_above_info_and_no_more_is_unknown_than_has
         let expect = |place: &str, snapshot: &Snapshot, says: &form::Lines| {
             let (reported, code) = reported(snapshot);
             let found: Vec<&str> = reported.iter().map(String::as_str).collect();
-            // A healthy platform lacks some input. This must not lead to exit code 2.
+            // Some input of a healthy platform is missing. The missing input must not lead to exit code 2.
             let wanted = i32::from(!world.wrong.0.is_empty());
             let ends = (code != wanted).then(|| format!("{place}: ends with {code}, wanted {wanted}"));
             differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found).or(ends)

@@ -109,7 +109,7 @@ fn silence(world: &mut Snapshot) {
 }
 
 fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
-    // The first three chains are those of kubelet. They exist on every node.
+    // The kubelet makes the first three chains on every node.
     let mut chains = vec!["ip mangle KUBE-IPTABLES-HINT", "ip mangle KUBE-KUBELET-CANARY", "ip filter KUBE-FIREWALL"];
     let (of_mode, tables): (&[&str], &[&str]) = match mode {
         Some(Mode::Iptables) => {
@@ -150,8 +150,9 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     netfilter
 }
 
-/// Adds the objects of kube-proxy in ipvs mode. The addresses of Services are on its device. Each port of a Service has
-/// a virtual server at each of these addresses, and each NodePort has a virtual server at each address of the node.
+/// Adds the objects of kube-proxy in ipvs mode. kube-proxy's device has the addresses of Services. Each port of a
+/// Service has a virtual server at each of these addresses, and each NodePort has a virtual server at each address of
+/// the node.
 fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let services = seen(&mut world.cluster.services).clone();
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
