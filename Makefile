@@ -7,7 +7,7 @@ SHELL := bash
 CARGO ?= cargo
 # The folder in which tools/install keeps its results, also when tests run as root.
 export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cache
-# Adds the programs of wheels and crates. Programs that are already on the PATH come first.
+# The PATH also has the programs that tools/install made from wheels and crates. Programs that are already on the PATH come first.
 export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
 # CDPATH would change the result of cd. A git hook sets variables with the path of its repository.
 unexport CDPATH $(shell git rev-parse --local-env-vars 2> /dev/null)
@@ -19,7 +19,7 @@ RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 # The runner keeps tests off this machine's own network.
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
-# With UPDATE or a similar variable, a test writes its expected output and compares nothing.
+# With UPDATE or a similar variable, a test writes its expected output instead of comparing it. So these variables are removed.
 NEXTEST := env -u UPDATE -u INSTA_UPDATE -u INSTA_FORCE_PASS -u NEXTEST_PROFILE $(CARGO) nextest run --locked $(PRIVATE)
 
 .PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments macos

@@ -1,4 +1,4 @@
-//! The commands of both programs, and the exit code of a command line.
+//! The commands of `portreeve` and of `kubectl portreeve`, and the exit code of a command line.
 
 use std::{
     ffi::OsString,

@@ -109,8 +109,8 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report()?;
-    // A GitHub runner reads standard output and standard error. It must not run a command that the name of an object
-    // contains.
+    // A GitHub runner reads standard output and standard error. An object's name can contain a command, and the runner
+    // must not run this command.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {

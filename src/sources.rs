@@ -109,7 +109,7 @@ impl Sources {
         &self.host_root
     }
 
-    /// Command lines are kept only for a verb about this node.
+    /// The command lines of processes are kept only for a verb about this node.
     pub(super) fn one_snapshot(
         self,
         skipped: BTreeSet<Source>,

@@ -1,4 +1,5 @@
-//! The processes of a stage. Each process is this program. It has the given sockets until its standard input ends.
+//! The processes of a stage. Each process is this program. The process keeps the given sockets until its standard input
+//! ends.
 
 use std::{
     ffi::CString,

@@ -42,7 +42,7 @@ pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
 
-/// The name of the rule that reports this variant of an id: the id, and the first variant of the rule.
+/// The name of the rule that reports this variant of an id. A rule is named by its id and its first variant.
 pub(crate) fn reported_by(id: RuleId, variant: &str) -> String {
     let of = RULES.iter().find(|rule| rule.name() == id && rule.variants.contains(&variant)).expect("a rule");
     format!("{id}/{}", of.variants[0])

@@ -23,7 +23,7 @@ use crate::{
     permissions::{ACCESS, Grant},
 };
 
-/// The longest time that a test waits. If a test hangs, the test runner ends it a little later.
+/// The longest time that a test waits. If a test hangs, the test runner ends the test a little later.
 const LIMIT: Duration = Duration::from_secs(280);
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 pub(crate) const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
@@ -212,13 +212,13 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // A change within 10 ms after a batch belongs to the batch. The change makes its own view, and this view does
-        // not count.
+        // The first change after a batch can arrive within 10 ms, and belongs to the batch. This change makes its own
+        // view, and the test does not count this view.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }
-    // The limit is the sum of 32 batches at once, one batch for each 100 ms, and 12 first batches of the kinds of
-    // objects. On a busy machine the changes take longer.
+    // The limit is a sum: 32 batches that may come at once, one batch for each 100 ms, and 12 for the first batches of
+    // the kinds of objects. On a busy machine, the changes take longer.
     let most = 32 + start.elapsed().as_millis() / 100 + 12;
     assert!(batches <= most, "{batches} batches of {edits} changes, and not {most}");
 }

@@ -1,4 +1,4 @@
-//! Manifests that the real helm renders. Findings in them name the templates.
+//! Manifests that the real helm renders. Findings in these manifests name the templates.
 
 use std::{
     fs,

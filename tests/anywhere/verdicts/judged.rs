@@ -112,8 +112,8 @@ pub fn compared(recording: &Recording) -> usize {
 
 /// Whether packets show a fact that Portreeve does not know yet. An external IP can be an address at which Cilium also
 /// serves NodePorts. At ports of the NodePort range, Cilium then does not serve the external IP (cilium#44730). Cilium
-/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets from these clients were not
-/// recorded, but the rules report these clients.
+/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets from these
+/// clients were not recorded, but the rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
