@@ -79,7 +79,7 @@ pub(super) struct Sources {
     context: Option<String>,
     /// The address of the API server, like https://192.0.2.10:6443, instead of the kubeconfig's, with the same credentials
     ///
-    /// Use this flag if the Service of the API server is broken. The server's certificate must have the name in the kubeconfig, or in a pod
+    /// Use this flag if the Service of the API server is broken. The server's certificate must have the name in the kubeconfig; in a pod,
     /// kubernetes.default.svc.
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
     api_server: Option<ApiServer>,

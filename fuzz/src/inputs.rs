@@ -1,4 +1,4 @@
-//! The promises of the readers of snapshots, of the configuration file, and of arguments.
+//! What the readers of snapshots, of the configuration file and of arguments promise for any input.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The promises of the parsers for data of the node, for any bytes from a kernel or a proxy.
+//! What the parsers of the node's data promise for any bytes from a kernel or a proxy.
 
 use std::{collections::VecDeque, io, path::Path};
 

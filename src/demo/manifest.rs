@@ -141,7 +141,7 @@ pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(&list)?)
 }
 
-/// The fields of the ports that a client wrote, in the format of managedFields.
+/// The port fields that a client wrote, in the format of managedFields.
 fn owned(ports: &[Port]) -> Map<String, Value> {
     ports
         .iter()

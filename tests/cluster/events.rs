@@ -59,7 +59,7 @@ impl Server {
 
     fn client(&self) -> Client {
         let mut config = Config::new(self.address.parse().expect("an address"));
-        // As in the crate `cluster`, the client does not retry: only the writer does.
+        // The client does not retry requests, as in the crate `cluster`. The writer of Events retries them itself.
         config.default_retry = false;
         Client::try_from(config).expect("a client")
     }

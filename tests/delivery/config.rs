@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{helm::try_render, readme, text};
 
-/// Keys that the chart sets itself: the value `port` decides where the agent listens, and the liveness probe connects
-/// to the socket.
+/// Keys that the chart sets itself: the agent listens on the value `port`, and the liveness probe connects to the
+/// socket.
 const OF_THE_CHART: [&str; 2] = ["listen", "socket"];
 
 pub(crate) fn schema() -> Value {

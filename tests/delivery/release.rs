@@ -797,7 +797,7 @@ mod made {
     #[test]
     fn the_whole_program_is_the_same_of_two_folders_and_names_no_path_of_this_machine() {
         let maker = Maker::with_keys();
-        // One program is linked by one thread. So both folders are compiled at the same time.
+        // The linker uses one thread for each program. So both folders are compiled at the same time.
         let [first, second] = thread::scope(|scope| {
             let made = ["one", "another"].map(|name| {
                 let (maker, clone) = (&maker, maker.clone_of_this(name));

@@ -16,7 +16,7 @@ use crate::{bad_input::within_seconds, cli::binary};
 
 struct Case {
     name: String,
-    /// `FILE` stands for the path of a file with the content.
+    /// `FILE` stands for the path of a file that has the `content`.
     arguments: Vec<String>,
     content: Vec<u8>,
     code: i32,

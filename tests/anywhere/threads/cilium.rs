@@ -19,7 +19,7 @@ fn cilium(masquerades: bool, more: &[&str]) -> World {
 
 /// Thread: cilium/cilium#16826
 /// Symptom: a connection leaves with a source port that is a NodePort, and its answers go to the Service
-/// Says: `masquerade-source-ports`, from the configuration alone, with the setting that ends the problem
+/// Says: `masquerade-source-ports` needs only the configuration, and names the setting that ends the problem
 #[test]
 fn cilium_16826() -> Served {
     let reported = cilium(false, &[]).reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium");
@@ -70,7 +70,7 @@ fn cilium_23604() -> Served {
 
 /// Thread: cilium/cilium#33723
 /// Symptom: with more NodePorts, more connections of pods hang
-/// Says: `masquerade-source-ports`; no finding while no Service has a NodePort
+/// Says: `masquerade-source-ports` if a Service has a NodePort; otherwise no finding
 #[test]
 fn cilium_33723() -> Served {
     let reported = cilium(false, &[])

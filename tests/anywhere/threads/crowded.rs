@@ -30,7 +30,7 @@ fn kruise_game_142() -> Served {
 
 /// Thread: kubernetes/kubernetes#69845
 /// Symptom: each connection of a notebook takes two NodePorts, and the range does not grow with the cluster
-/// Says: `node-port-range-crowded`, before the last NodePort is taken
+/// Says: `node-port-range-crowded` warns before the last NodePort is taken
 #[test]
 fn kubernetes_69845() -> Served {
     load_balancers(1200, 2)
@@ -64,7 +64,8 @@ fn k3s_9952() -> Served {
 
 /// Thread: projectbluefin/lab#42
 /// Symptom: GitOps refuses nodePort 32801: the port lies outside the range
-/// Says: `node-port-range-mismatch/outside` of the manifest, with a port of the range
+/// Says: `node-port-range-mismatch/outside` names the Service of the manifest, and the command that sets a port of the
+/// range
 #[test]
 fn projectbluefin_lab_42() -> Served {
     World::of(&[service("mcp/kubernetes-mcp-server", "NodePort", "8080:32801/TCP", "")])

@@ -34,8 +34,8 @@ fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
 
 /// Thread: jupyterhub/configurable-http-proxy#557
 /// Symptom: a proxy opens a connection for each request; its pod has no port left towards one server
-/// Says: `ephemeral-ports-near-exhaustion/pod`: the used and the available ports, and two sysctls that widen the range and keep
-/// the server's port
+/// Says: `ephemeral-ports-near-exhaustion/pod` counts the used and the available ports, and names two sysctls that
+/// widen the range and keep the server's port
 #[test]
 fn configurable_http_proxy_557() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";

@@ -144,7 +144,7 @@ fn network_policy_api_341() -> Served {
 
 /// Thread: dash0hq/dash0-operator#1359
 /// Symptom: a chart's hostPort lies among the ports of outgoing connections; behind Cilium, connections of other pods hang
-/// Says: `ephemeral-range-overlap/workload` of the manifest, before there is a pod
+/// Says: `ephemeral-range-overlap/workload` finds the problem in the manifest, before there is a pod
 #[test]
 fn dash0_operator_1359() -> Served {
     let rule = "ephemeral-range-overlap/workload";
@@ -156,7 +156,8 @@ fn dash0_operator_1359() -> Served {
 
 /// Thread: KBVE/kbve#10005
 /// Symptom: each update of a game server waits forever, because the old pod keeps the hostPort on the only node
-/// Says: `pod-waits-for-port/replicas` of the manifest, with the strategy that ends the old pod first
+/// Says: `pod-waits-for-port/replicas` finds the problem in the manifest, and names the strategy that ends the old pod
+/// first
 #[test]
 fn kbve_10005() -> Served {
     let rule = "pod-waits-for-port/replicas";
@@ -175,7 +176,8 @@ fn kbve_10005() -> Served {
 
 /// Thread: kubernetes/kubernetes#106417
 /// Symptom: each update of a DaemonSet with maxSurge waits forever, because the old pod keeps the hostPort
-/// Says: `pod-waits-for-port/replicas` of the manifest, with the strategy that ends the old pod first
+/// Says: `pod-waits-for-port/replicas` finds the problem in the manifest, and names the strategy that ends the old pod
+/// first
 #[test]
 fn kubernetes_106417() -> Served {
     let rule = "pod-waits-for-port/replicas";
@@ -191,7 +193,7 @@ fn kubernetes_106417() -> Served {
 
 /// Thread: kubernetes-sigs/karpenter#2083
 /// Symptom: a pod stays Pending although new nodes are added, because a DaemonSet has the pod's hostPort on every node
-/// Says: `pod-waits-for-port/workloads` of the manifests names both workloads
+/// Says: `pod-waits-for-port/workloads` finds the problem in the manifests, and names both workloads
 #[test]
 fn karpenter_2083() -> Served {
     let rule = "pod-waits-for-port/workloads";
@@ -206,7 +208,7 @@ fn karpenter_2083() -> Served {
 
 /// Thread: cozystack/cozystack#3361
 /// Symptom: an add-on on the host's network never runs, because it declares the kubelet's port 10250
-/// Says: `host-network-port-taken/daemon` of the manifest: the kubelet has the port on every node
+/// Says: `host-network-port-taken/daemon` finds the problem in the manifest: the kubelet has the port on every node
 #[test]
 fn cozystack_3361() -> Served {
     let rule = "host-network-port-taken/daemon";
@@ -220,7 +222,7 @@ fn cozystack_3361() -> Served {
 
 /// Thread: kubernetes/kubernetes#133564
 /// Symptom: only the API server finds that a Service has one port twice, or one name twice
-/// Says: `port-field-refused/twice` of the manifest, at the port
+/// Says: `port-field-refused/twice` finds the problem in the manifest, at the port
 #[test]
 fn kubernetes_133564() -> Served {
     let rule = "port-field-refused/twice";

@@ -41,7 +41,8 @@ fn sobyte_node_port() -> Served {
 
 /// Thread: openshift/baremetal-runtimecfg#175
 /// Symptom: the platform's own load balancer listens on a port in 30000-32767, until a Service gets the port
-/// Says: `listener-on-node-port/latent` while no Service has the port, then `listener-on-node-port/loses`
+/// Says: `listener-on-node-port/latent` while no Service has the port, and `listener-on-node-port/loses` after a
+/// Service gets the port
 #[test]
 fn baremetal_runtimecfg_175() -> Served {
     let haproxy = || in_pod("uid-haproxy", "haproxy");

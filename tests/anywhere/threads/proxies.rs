@@ -69,8 +69,8 @@ fn kubermatic_11963() -> Served {
 /// Thread: cilium/cilium#37691
 /// Symptom: a NodePort does not answer at the virtual address of keepalived, because Cilium serves one address of a
 /// device
-/// Says: `portreeve owner 30080`: a pod answers at the node's address, but no process at the virtual address; with the
-/// setting to change
+/// Says: `portreeve owner 30080` reports that a pod answers at the node's address, and no process at the virtual
+/// address; it names the setting to change
 #[test]
 fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
@@ -95,8 +95,8 @@ fn registry(mode: Mode) -> World {
 
 /// Thread: k0sproject/k0s#5760
 /// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
-/// Says: `portreeve owner 31999`: loopback refuses connections, because nftables mode serves no NodePort on loopback;
-/// with the address to use
+/// Says: `portreeve owner 31999` reports that loopback refuses connections, because nftables mode serves no NodePort on
+/// loopback; it names the address to use
 #[test]
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
@@ -109,8 +109,8 @@ fn k0s_5760() -> Served {
 
 /// Thread: zarf-dev/zarf#3684
 /// Symptom: nodes cannot pull images from a registry at a NodePort of localhost (nftables)
-/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables mode; in both
-/// modes, the node's address leads to a pod
+/// Says: `portreeve owner 31999` reports that 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables
+/// mode. In both modes, the node's address leads to a pod
 #[test]
 fn zarf_3684() -> Served {
     registry(Mode::Iptables).owner("31999").says("its loopback to 127.0.0.1: a pod of ");

@@ -32,7 +32,7 @@ fn kubernetes_111682() -> Served {
 
 /// Thread: kubernetes/kops#6342
 /// Symptom: an installer sets the ephemeral range `10240 65535`, which includes all NodePorts
-/// Says: `ephemeral-range-overlap/node-ports`, with the command that reserves the NodePorts
+/// Says: `ephemeral-range-overlap/node-ports` names the command that reserves the NodePorts
 #[test]
 fn kops_6342() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("10240 65535", "");
@@ -47,7 +47,7 @@ fn kops_6342() -> Served {
 /// Thread: awslabs/amazon-eks-ami#1307
 /// Symptom: a wider ephemeral range includes NodePorts and the kubelet's port, and health checks fail. The node already
 /// reserves other ports
-/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps the reserved ports
+/// Says: `ephemeral-range-overlap/node-ports` names a command that also keeps the reserved ports
 #[test]
 fn amazon_eks_ami_1307() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("1024 65000", "2703");
@@ -60,7 +60,7 @@ fn amazon_eks_ami_1307() -> Served {
 
 /// Thread: rancher-archives/rke#893
 /// Symptom: a container of the ingress controller sets the ephemeral range `1024 65535` on every node
-/// Says: `ephemeral-range-overlap/node-ports`, with the command that reserves the NodePorts
+/// Says: `ephemeral-range-overlap/node-ports` names the command that reserves the NodePorts
 #[test]
 fn rke_893() -> Served {
     let manifests =
@@ -77,7 +77,7 @@ fn rke_893() -> Served {
 
 /// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration
 /// Symptom: the ephemeral range `32000 60000` in a vendor's example includes 768 NodePorts
-/// Says: `ephemeral-range-overlap/node-ports`, with the ports in both ranges
+/// Says: `ephemeral-range-overlap/node-ports` names the ports in both ranges
 #[test]
 fn aks_custom_node_configuration() -> Served {
     let world = World::of(&[served("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("32000 60000", "");
@@ -164,7 +164,7 @@ fn cilium_36754() -> Served {
 
 /// Thread: github.com/mumoshu/kube-node-init
 /// Symptom: a DaemonSet that prepares nodes lets outgoing connections use every port from 1024
-/// Says: `ephemeral-range-overlap/node-ports`, with the present reserved ports and the ports of the node's daemons
+/// Says: `ephemeral-range-overlap/node-ports` names the present reserved ports and the ports of the node's daemons
 #[test]
 fn kube_node_init() -> Served {
     let world = World::of(&[service("media/stream", "NodePort", "80:30344/TCP", "")]);

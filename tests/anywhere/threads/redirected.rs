@@ -38,7 +38,7 @@ fn rke_3440() -> Served {
 
 /// Thread: projectcalico/calico#3412
 /// Symptom: rules of a hostPort stay when its pod is deleted, and the next pod gets no connections
-/// Says: `stale-redirection/host-port`, only a warning while no next pod exists
+/// Says: `stale-redirection/host-port` is a warning until the next pod exists
 #[test]
 fn calico_3412() -> Served {
     let rules = redirections(8080, &["10.244.0.3:80"]);

@@ -73,7 +73,7 @@ fn rancher_18989() -> Served {
 
 /// Thread: karmada-io/karmada#1942
 /// Symptom: a member cluster refuses a propagated Service, because its old copy of the Service has the nodePort
-/// Says: `portreeve owner 30685 --refused` names the copy: update it instead of creating it
+/// Says: `portreeve owner 30685 --refused` names the copy, and advises to change the copy instead of creating it
 #[test]
 fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
@@ -125,7 +125,7 @@ fn velero_1950() -> Served {
 
 /// Thread: velero-io/velero#2308
 /// Symptom: the restore of a Service fails, because the Service still exists and has the number
-/// Says: `portreeve owner 32555 --refused` names the Service: update it instead of creating it
+/// Says: `portreeve owner 32555 --refused` names the Service, and advises to change the Service instead of creating it
 #[test]
 fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
@@ -157,8 +157,8 @@ fn panel_154() -> Served {
 
 /// Thread: kubernetes/kubernetes#132068
 /// Symptom: a Service has a port at its cluster IP, and another Service has the number as NodePort. Is this a conflict?
-/// Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at another address: no
-/// conflict
+/// Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at another address: the two
+/// do not conflict
 #[test]
 fn kubernetes_132068() -> Served {
     let inner = served("shop/inner", "ClusterIP", "31200/TCP", "").replace("10.96.0.10", "10.96.0.11");

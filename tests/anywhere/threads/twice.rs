@@ -23,7 +23,7 @@ fn coturn_chart_75() -> Served {
 
 /// Thread: bitnami/charts#2564
 /// Symptom: one value of a chart becomes the nodePort of two Services, for the master and for the replica
-/// Says: `node-port-claimed-twice`: the API server will refuse one of the Services
+/// Says: `node-port-claimed-twice` reports that the API server will refuse one of the two Services
 #[test]
 fn charts_2564() -> Served {
     let mysql = |name: &str| written(&service(&format!("default/mysql-{name}"), "NodePort", "3306:32001/TCP", ""));
@@ -38,7 +38,7 @@ fn charts_2564() -> Served {
 /// Thread: redpanda-data/helm-charts#1124
 /// Symptom: a chart adds its default listeners to the listeners of a user, with the same number; only an operator's log shows
 /// the error
-/// Says: `node-port-claimed-twice` of the manifest names both ports
+/// Says: `node-port-claimed-twice` finds the problem in the manifest, and names both ports
 #[test]
 fn helm_charts_1124() -> Served {
     let external = |ports: &str| World::of(&[written(&service("redpanda/external", "NodePort", ports, ""))]);
@@ -96,7 +96,8 @@ fn kube_vip_1006() -> Served {
 
 /// Thread: argoproj/argo-helm#3587
 /// Symptom: a chart has default nodePorts, so the API server refuses a second release in the cluster
-/// Says: `node-port-claimed-twice` of both releases names the number, and the Service that has it
+/// Says: `node-port-claimed-twice` finds the problem in the manifests of both releases, and names the number and the
+/// Service that has it
 #[test]
 fn argo_helm_3587() -> Served {
     let release = |name: &str, port: u16| {

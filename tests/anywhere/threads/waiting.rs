@@ -30,7 +30,7 @@ fn k3s_1969() -> Served {
 
 /// Thread: k3s-io/k3s#2270
 /// Symptom: two of several LoadBalancer Services never get an address, and no message explains why
-/// Says: `pod-waits-for-port/pod` for each of the two Services
+/// Says: `pod-waits-for-port/pod` reports each of the two Services
 #[test]
 fn k3s_2270() -> Served {
     two_services("default/first", "default/second")

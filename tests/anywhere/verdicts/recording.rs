@@ -70,7 +70,8 @@ pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
 
-/// If its field `like` names another recording, the result also has the listeners of that recording.
+/// The recording with this name. If the field `like` of this recording names another recording, the result also has the
+/// listeners of that recording.
 #[track_caller]
 pub fn whole(name: &str) -> Recording {
     let mut recording: Recording = read(name);
