@@ -40,8 +40,7 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
 
 /// Variants about a server that is absent: `owner` reports that the server needs the port.
 const OF_NEEDS: [&str; 2] = ["connection-on-port/blocks", "health-check-unserved/nobody"];
-/// Variants about a port that is not in the node's network, but in the network of a pod, or of pods that do not exist
-/// yet.
+/// Variants about a port outside the node's network: in the network of a pod, or of pods that do not exist yet.
 const OF_NO_NODE: [&str; 3] =
     ["connection-on-port/blocks-in-pod", "pod-waits-for-port/workloads", "pod-waits-for-port/replicas"];
 

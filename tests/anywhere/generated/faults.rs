@@ -1,6 +1,6 @@
 //! `docs/faults.md`: every fault that a test makes, from the declaration in the test.
 //!
-//! An entry is a few lines in the comment of its test, so the entry is deleted with the test:
+//! An entry is a few lines in the comment of its test. So the entry is deleted with the test:
 //!
 //! ```text
 //! /// Fault (API server): the server is frozen

@@ -120,8 +120,8 @@ fn troubleshoot_849() -> Served {
 
 /// Thread: bottlerocket-os/bottlerocket#3711
 /// Symptom: a DNS cache on the host's network crash-loops, although the node's own resolver listens only on 127.0.0.53
-/// Says: `host-network-port-taken/listener` names the resolver, and how the cache and the resolver can both have the
-/// port; no finding if the cache has its own address
+/// Says: `host-network-port-taken/listener` names the resolver, and how both servers can have the port. No finding if
+/// the cache has its own address
 #[test]
 fn bottlerocket_3711() -> Served {
     let taken = |world: World| {

@@ -70,7 +70,7 @@ fn kubermatic_11963() -> Served {
 /// Symptom: a NodePort does not answer at the virtual address of keepalived, because Cilium serves one address of a
 /// device
 /// Says: `portreeve owner 30080` reports that a pod answers at the node's address, and no process at the virtual
-/// address; it names the setting to change
+/// address. The output names the setting to change
 #[test]
 fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
@@ -96,7 +96,7 @@ fn registry(mode: Mode) -> World {
 /// Thread: k0sproject/k0s#5760
 /// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
 /// Says: `portreeve owner 31999` reports that loopback refuses connections, because nftables mode serves no NodePort on
-/// loopback; it names the address to use
+/// loopback. The output names the address to use
 #[test]
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)

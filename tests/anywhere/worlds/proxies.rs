@@ -150,9 +150,9 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     netfilter
 }
 
-/// Adds the objects of kube-proxy in ipvs mode. kube-proxy's device has the addresses of Services. Each port of a
-/// Service has a virtual server at each of these addresses, and each NodePort has a virtual server at each address of
-/// the node.
+/// Adds the objects of kube-proxy in ipvs mode. kube-proxy's device has the addresses of Services. At each of these
+/// addresses, each port of the Service has a virtual server. At each address of the node, each NodePort has a virtual
+/// server.
 fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let services = seen(&mut world.cluster.services).clone();
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
