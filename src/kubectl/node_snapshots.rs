@@ -47,8 +47,9 @@ impl Scope for AgentScope {
 /// Requests a snapshot from the agent of this node, or from the only agent if no node is named. Prints the age of the
 /// snapshot.
 ///
-/// # Errors When there is no agent, or when no node is named and there are several agents. In the second case, no agent
-/// is queried.
+/// # Errors
+/// When there is no agent, or when no node is named and there are several agents. In the second case, no agent is
+/// queried.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
