@@ -75,8 +75,8 @@ impl Assumption {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
-    /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] translates the
-    /// outcome for a protocol.
+    /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] gives the
+    /// outcome that a client of a protocol sees.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = (self.plane.captures)(&self.settings, to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -121,7 +121,7 @@ impl Assumption {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// Whether the first of two claims of one kind gets the connection in either order. The order of two such claims is
+    /// Whether the claim `one` wins over the claim `other` of its kind in both orders. The order of two such claims is
     /// not defined: kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
     pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
         let first = self.plane.external_ip_or_node_port;

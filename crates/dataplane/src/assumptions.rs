@@ -19,12 +19,12 @@ use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, P
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
-    /// The assumptions with every possible setting, if the user named only the mode. `possible` has the mode's
-    /// defaults.
+    /// The assumptions with every possible setting, if the user named only the mode. In this case, `possible` has only
+    /// the mode's defaults.
     unassumed: Option<Possible>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
-    /// The source of the settings. If they were not read, a note.
+    /// The source of the settings, or a note that the settings were not read.
     settings: String,
     node_port_addresses: Option<Vec<String>>,
     /// The unread input that a verdict names if the assumptions disagree.
@@ -32,7 +32,7 @@ pub struct Assumptions {
     /// Whether kube-proxy has had queued changes for some time. Verdicts describe the node after kube-proxy applies
     /// these changes.
     behind: bool,
-    /// The name of an unmeasured data plane, if its link is on this node.
+    /// The name of an unmeasured data plane that has a link on this node.
     unmeasured: Option<&'static str>,
 }
 
@@ -71,14 +71,14 @@ impl Assumptions {
         self.possible.list.iter()
     }
 
-    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. Then
-    /// assumptions are left out in which an unread setting excludes all addresses of this node, or a family. Such
-    /// settings would be a mistake.
+    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. For such a
+    /// socket, the list leaves out assumptions in which an unread setting excludes a family or all addresses of this
+    /// node. Such a setting would be a mistake of the user.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
-    /// Like [`Self::at`], with every possible setting. `None` if no defaults are assumed.
+    /// Like [`Self::at`], but with every possible setting. `None` if [`Self::at`] assumes no defaults.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
@@ -143,12 +143,12 @@ struct Possible {
     /// At least one assumption. If an unread setting of an assumption excludes all addresses of this node, or a family,
     /// the assumption is at the end.
     list: Vec<Assumption>,
-    /// The number of assumptions at the front of `list` that exclude nothing.
+    /// The number of assumptions in `list` before the first one that excludes addresses.
     serving: usize,
 }
 
 impl Possible {
-    /// Without `config`, each data plane has its own [`Config`].
+    /// If `config` is `None`, each data plane uses the [`Config`] of its own mode.
     fn of(
         planes: &[&'static DataPlane],
         config: Option<&Config<'_>>,
@@ -258,12 +258,12 @@ struct Assumed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Read,
-    /// The defaults of a mode that the user configured for this scan. They are no fact about the cluster.
+    /// The defaults of a mode that the user configured for this scan. The defaults were not read from the cluster.
     Assumed,
     Unread,
 }
 
-/// A data plane with each value that its settings may have under one configuration. The `Gap` is the unread input that
+/// One assumption for each possible value of the settings under one configuration. The `Gap` is the unread input that
 /// would decide between the values.
 fn assumptions(
     plane: &'static DataPlane,
@@ -348,7 +348,7 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
 
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// The largest number of addresses that are tried as the primary address. If a node has more addresses, one more
+/// Portreeve tries at most this number of addresses as the primary address. If the node has more addresses, one extra
 /// assumption has no primary address.
 const MOST_PRIMARIES: usize = 16;
 
@@ -393,13 +393,13 @@ const UNKNOWN_DETECTOR: &str =
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
-/// One family's detector has no effect on verdicts about the other family.
+/// The two cases of an unknown detector. Two cases are enough for two families, because a verdict uses the detector of
+/// one family.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
-/// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If it is not known
-/// whether there is a detector, the `Gap` is the input that would decide. For an unread configuration, the caller has
-/// the `Gap`.
+/// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). The `Gap` is the
+/// unread input that would tell whether there is a detector. If `config` is `None`, the caller already has a `Gap`.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

@@ -9,10 +9,11 @@ pub enum Backing {
     Empty,
     /// The Service has externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
-    /// Clients outside have an endpoint, as with `Ready`. The Service has internalTrafficPolicy Local, and usable
-    /// endpoints on other nodes only.
+    /// Clients outside reach an endpoint. Clients inside do not: internalTrafficPolicy is Local, and all usable
+    /// endpoints are on other nodes.
     ReadyOutside,
-    /// Clients outside have no endpoint here, as with `Elsewhere`. The Service also has internalTrafficPolicy Local.
+    /// Clients outside and inside reach no endpoint: both traffic policies are Local, and all usable endpoints are on
+    /// other nodes.
     ElsewhereOutside,
 }
 

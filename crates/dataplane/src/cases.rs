@@ -17,7 +17,7 @@ pub(super) enum Doubt {
     Device,
 }
 
-/// A doubt and the object of the doubt: the object's address in memory, or a number from the caller.
+/// A doubt, and two numbers that identify its object, for example the object's address in memory.
 pub(super) type Question = (Doubt, usize, usize);
 
 /// One case: a value for every unread input that the judgement used. An input that was read makes no cases.
@@ -78,7 +78,7 @@ pub trait Loss: Sized + Clone + PartialEq {
 /// The result over all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged<T> {
-    /// Every case has at least this loss. If some cases lose more, the `Gap` is the input on which the rest depends.
+    /// Every case has at least this loss. If some cases lose more, the `Gap` is the input that makes the cases differ.
     Certain(T, Option<Gap>),
     /// No case has a loss.
     Never,
@@ -86,7 +86,7 @@ pub enum Judged<T> {
     Depends {
         /// The unread input.
         on: Gap,
-        /// The largest possible loss, in the cases before the first undecidable case.
+        /// The largest loss of the judged cases. An undecidable case ends the judgement.
         ever: Option<T>,
     },
 }
@@ -98,10 +98,8 @@ const MOST_CASES: usize = 256;
 /// The index of an assumption, the choices of a case, and the number of the loss in this case. Zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
-/// Folds the losses of every case of every assumption. No other function draws conclusions from cases. `settings`
-/// returns the reason why there are several assumptions. Two comparisons have no cases, so they need no fold.
-/// `Assumptions::agree` compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict
-/// without assumptions.
+/// Folds the losses of every case of every assumption into one result. Every conclusion from cases is drawn here.
+/// `settings` returns the reason why there are several assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
@@ -161,16 +159,17 @@ pub(super) fn over<T: Loss>(
             }
         }
     }
-    // If some case has no loss, the kinds of loss in the other cases do not matter.
+    // If some case has no loss, the only difference that matters is loss or no loss.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    // A stable sort by kind keeps the order of use. Memory addresses differ from run to run, so they must not decide.
+    // A stable sort by kind keeps the order of use within a kind. Memory addresses differ from run to run, so the sort
+    // ignores them.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
         // An input that is missing because of a fault is named before an input that is normally missing.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
-        // If there is only one assumption, the reason must be an input, not the settings.
+        // If there is only one assumption, the settings are known, so an unread input is the reason.
         let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| assumptions.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
@@ -225,7 +224,7 @@ pub enum Stratum {
 }
 
 impl Stratum {
-    /// The assumption in words; `None` if the result is true for all settings.
+    /// The assumed settings in words; `None` if the result is true for all settings.
     pub fn in_words(self) -> Option<&'static str> {
         match self {
             Self::Any => None,
@@ -236,9 +235,9 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node (`everywhere`), or at some addresses. If every possible
-    /// setting gives the same loss, the loss is certain. Otherwise, the assumed defaults decide. If no defaults are
-    /// assumed, `everywhere` leaves out unread settings that exclude all addresses of this node, or a family.
+    /// The loss of a socket. `everywhere` is true if the socket is on every address of this node. If possible settings
+    /// give different losses, the result assumes the defaults of the mode that the user named. If the user named no
+    /// mode, `everywhere` leaves out unread settings that exclude a family or all addresses of this node.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -254,7 +253,7 @@ impl Addressed<'_> {
         }
         let (all, served) = (assumptions.at(false), assumptions.at(true));
         match fold(all) {
-            // `served` is shorter than `all` only if some settings were not read.
+            // If every setting was read, `served` is as long as `all`.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }

@@ -62,9 +62,9 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium refuses in the node's network
-/// namespace, on the wildcard address and on each served address. A process that already listens keeps its socket, but
-/// cannot listen again after a restart.
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium refuses the call in the node's
+/// network namespace, on the wildcard address and on each served address. A process that already listens keeps its
+/// socket. After a restart, the process cannot listen again.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
@@ -114,7 +114,8 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Configurations without any address of this node, and configurations with a family off, are at the end.
+/// The possible configurations if Cilium's configuration was not read. Configurations that exclude all addresses of
+/// this node, or a family, are at the end.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -159,7 +160,7 @@ fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Fiel
     captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
 }
 
-/// `beyond` is true if Cilium serves the node and its pods on all other devices too.
+/// `beyond` is true if Cilium also serves the node and its pods on addresses of other devices.
 fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
     match from {
         _ if settings.is_of_devices(to) => Ok(true),
@@ -174,8 +175,8 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // If Cilium does not translate a pod's `connect`, it serves the pod's packets when they arrive. Only the form of a
-    // refusal differs.
+    // If Cilium does not translate a pod's `connect`, Cilium translates the pod's packets on the node. The outcomes are
+    // equal, except for how a connection is refused.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
@@ -192,13 +193,13 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
     let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
-    // With externalTrafficPolicy and internalTrafficPolicy Local, the Service has endpoints, but this node may use none
-    // of them.
+    // If both traffic policies are Local and all endpoints are on other nodes, the Service is not without endpoints. So
+    // `Pass` does not apply.
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // Not measured, from Cilium's source code: if `connect` does not translate a connection, the process on the
-        // node gets the connection. Packets of pods are an exception.
+        // From Cilium's source code, not measured: `connect` does not translate SCTP. So the process on the node
+        // answers the node's own SCTP connections.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,
@@ -207,9 +208,9 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Cilium's map has one entry for the address and port, with the endpoints of the Service that was programmed last.
-/// According to its source code, since 1.19.7 the entry has the endpoints of the NodePort, if the NodePort is served
-/// (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Cilium's version is not known here.
+/// Cilium's map has one entry for the address and port, with the endpoints of the Service that was programmed last. In
+/// Cilium's source code since 1.19.7, the NodePort's endpoints win if the NodePort is served
+/// (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). This function does not know Cilium's version.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

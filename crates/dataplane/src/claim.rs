@@ -43,7 +43,7 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A redirection of a hostPort, without a living pod that it belongs to.
+    /// A redirection of a hostPort whose pod is gone.
     Redirection(&'a Redirection),
     /// A listener, and the number of sockets with its address and port.
     Listener(&'a Socket, usize),

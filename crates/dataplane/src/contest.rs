@@ -66,7 +66,8 @@ const TWO_SERVICES: &str = "two Services claim it, and their order is not define
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
 
-/// A contest compares at most this number of Services that claim the same address and port. A file may have any number.
+/// A contest compares at most this number of Services that claim the same address and port. A file may have any number
+/// of such Services.
 pub const MOST_SERVICES: usize = 8;
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
@@ -100,7 +101,7 @@ fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, wh
     Undecided { gap: unclear(why), loses: loses(one) && loses(other) }
 }
 
-/// Whether the listeners of the place lose the connection.
+/// Whether the listeners lose the connection, given this answer.
 fn loses(answer: &Result<Answer, Undecided>) -> bool {
     match answer {
         Ok(answer) => answer.outcome != Outcome::Listener,
@@ -108,7 +109,8 @@ fn loses(answer: &Result<Answer, Undecided>) -> bool {
     }
 }
 
-/// The answer if either of two claims may come first. A pod of one Service is not a pod of the other Service.
+/// The answer if either of two claims may come first. Two answers `Pod` of different Services differ, because the
+/// Services have different pods.
 fn in_any_order(one: Result<Answer, Undecided>, other: &Result<Answer, Undecided>) -> Result<Answer, Undecided> {
     let is_same = match (&one, other) {
         (Ok(one), Ok(other)) if one.outcome != Outcome::Pod => one.outcome == other.outcome,
@@ -117,8 +119,8 @@ fn in_any_order(one: Result<Answer, Undecided>, other: &Result<Answer, Undecided
     if is_same { one } else { Err(either(&one, other, TWO_SERVICES)) }
 }
 
-/// The addresses and vantage points at which a listener loses its connections, with every possible outcome. `None` if
-/// several claims may take the connection, and their order is not defined.
+/// The addresses and vantage points at which a listener loses its connections, with every possible outcome. An outcome
+/// is `None` if several claims may take the connection in an undefined order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Option<Outcome>>>);
 
@@ -160,13 +162,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { round, addressed, contenders, protocol, number, is_complete: false, places }
     }
 
-    /// Notes that the contest has every claim of the port. Then it also judges addresses of load balancers.
+    /// Notes that the contest has every claim of the port. With every claim, the contest also judges addresses of load
+    /// balancers.
     #[must_use]
     pub(super) fn complete(self) -> Self {
         Self { is_complete: true, ..self }
     }
 
-    /// A contest at only one address. Another host may translate this address to an address of this node.
+    /// Limits the contest to one address. The address may be on another host that translates it to an address of this
+    /// node.
     #[must_use]
     pub fn at(self, ip: IpAddr) -> Self {
         let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
@@ -183,7 +187,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.places.iter().copied()
     }
 
-    /// The answer, and the listeners that lose the connection, even if the answer is unknown.
+    /// The answer, and the listeners that lose the connection. Listeners may lose the connection although the answer is
+    /// unknown.
     pub(super) fn who(
         &self,
         assumption: &Assumption,
@@ -199,13 +204,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which this contest's listener loses connections to the first claim in this case; `None` without
-    /// a loss. `counts` selects the losses. If `excuse` is true, the losses are no conflicts, and the result is `None`.
+    /// The addresses at which the listener loses connections to the contest's first claim in this case. The result is
+    /// `None` if there is no loss. `counts` tells which losses count. If `excuse` is true, no loss counts.
     ///
     /// # Errors
     ///
-    /// When no loss is known and the answer for some address is unknown, or when there is a loss and `excuse` is
-    /// unknown.
+    /// When the answer for an address is unknown and the other addresses have no loss. Also when a loss is possible and
+    /// `excuse` is unknown.
     pub fn lost(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -361,7 +366,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// If Cilium serves a connection, no rule of netfilter sees the connection.
+    /// A hostPort that Cilium serves comes before the redirections, because Cilium's connections bypass netfilter.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
@@ -385,8 +390,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// Finds the sockets from which the kernel would choose without any earlier claim. There are several if several
-    /// owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
+    /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
+    /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
     fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress), found: &mut Vec<usize>) {
         found.clear();
         for (index, contender) in self.contenders.iter().enumerate() {
@@ -430,7 +435,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// Whether a node's own connection to its link-local address leaves with another source address. Such a connection
-    /// reaches only a UDP socket, or a socket that is bound to this device.
+    /// reaches only a UDP socket, or a socket that is bound to the address's device.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -461,8 +466,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
-                // At a link-local address, NodePort and hostPort both lead nowhere. At other addresses, the answer
-                // depends on their order, which is unknown.
+                // At a link-local address, connections of NodePorts and hostPorts reach no process. At other addresses,
+                // the answer depends on which of the two claims comes first.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listeners);
                     return Err(either(&redirected(), &served, UNDEFINED));
@@ -475,8 +480,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => at_home(listener),
-            // Without the NodePort, the pod would answer. The NodePort has no endpoint, so it is the reason why no
-            // process answers.
+            // Cilium does not serve the hostPort, and the NodePort has no endpoint. The answer names the NodePort's
+            // Service.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
@@ -487,8 +492,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 if !is_own_link_local(to, from) =>
             {
                 let family = Family::of(to.ip);
-                // For kube-proxy, pods that it does not detect are outside of the cluster. At addresses without
-                // NodePorts, rules of externalTrafficPolicy drop the connections of every client.
+                // If kube-proxy's local detector does not match a pod, kube-proxy treats the pod as a client outside
+                // the cluster. At addresses without NodePorts, the rules of externalTrafficPolicy drop the connections
+                // of every client.
                 let is_outside = match from {
                     Vantage::Remote => true,
                     Vantage::Pods if !assumption.settings.detects_pods(family) => true,
@@ -509,7 +515,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
     }
 
-    /// Whether the Service sends its connections to the listener itself.
+    /// Whether the Service sends connections to the listener as one of its endpoints.
     fn leads_home(
         &self,
         from: Vantage,
@@ -537,10 +543,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 }
 
 impl Round<'_> {
-    /// Whether the process that has this listening socket is an endpoint of a Service in this family, ready or not.
+    /// Whether the process that has this listening socket is an endpoint of a Service in this family. The endpoint may
+    /// be unready.
     ///
     /// # Errors
-    /// When endpoints were not read, and one of them may be the process.
+    /// When endpoints were not read, and one of these endpoints may be the process.
     pub fn is_endpoint(
         &self,
         addressed: &Addressed<'_>,
@@ -552,9 +559,9 @@ impl Round<'_> {
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
     }
 
-    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address: the socket
-    /// answers there, and no other socket comes first. A translated packet from outside keeps its device, so the
-    /// socket's device has no effect.
+    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket
+    /// must answer on this address, and no other socket may have a smaller rank. The socket's device counts only for
+    /// connections of the node, because a translated packet from outside keeps its own device.
     fn may_get(&self, addressed: &Addressed<'_>, socket: &Socket, (from, ip): (Vantage, IpAddr)) -> bool {
         let has_it = || addressed.interfaces.addresses.iter().any(|it| it.ip == ip);
         if socket.local != ip && !(socket.local.is_unspecified() && has_it()) {
@@ -606,9 +613,9 @@ impl Case {
     }
 }
 
-/// Whether an IPv6 socket also gets IPv4 connections in this case, if the kernel did not report it. `/proc/net` does
-/// not show the setting, and sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer
-/// connections has a smaller loss.
+/// Whether an IPv6 socket also gets IPv4 connections in this case. `/proc/net` does not show `IPV6_V6ONLY`, and
+/// sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer connections has a smaller
+/// loss.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
     case.choose(question, &[false, true], || v6only_unknown(socket))
@@ -636,8 +643,8 @@ pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddres
     }
 }
 
-/// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, it
-/// reaches no target.
+/// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, the
+/// packet is lost.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }

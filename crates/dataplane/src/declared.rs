@@ -15,7 +15,7 @@ pub struct Declaration {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The node of a pod. `None` for a pod without a node, and for a Service, which claims the port on each node.
+    /// The node of a pod. `None` for a pod without a node, and for a Service: a Service claims the port on each node.
     pub node: Option<String>,
 }
 

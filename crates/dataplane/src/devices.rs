@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// Links that Cilium does not choose by itself: a list of kinds, and a list of how names begin.
+/// Links that Cilium does not detect as devices: kinds of links, and prefixes of names.
 const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
 const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
 
@@ -29,8 +29,8 @@ impl<'a> Devices<'a> {
     }
 
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. But remote
-        // clients are not served on these addresses.
+        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. But Cilium does
+        // not serve remote clients on these addresses.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
@@ -61,7 +61,7 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium chooses a device by itself. The device has an address.
+    /// Whether Cilium by itself chooses a link that has an address.
     fn detected(&self, name: &str) -> Option<bool> {
         let link = self.link(name)?;
         let kind = link.kind.as_deref();
@@ -69,17 +69,17 @@ impl<'a> Devices<'a> {
             _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
             Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
             _ if link.master.is_some() => self.detects_part(link),
-            // If `devices` has names, Cilium needs no default route.
+            // If `devices` is empty, Cilium chooses a veth link only if the link has a default route.
             Some("veth") if self.config.devices.is_empty() => has_default_route(self.interfaces, link),
             _ => Some(true),
         };
-        // A working Cilium serves some address. If the links seem to exclude the node's own address, the result is
+        // Cilium serves the node's own address. If the link of this address seems to be no device, the result is
         // unknown.
         let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
         finds.filter(|finds| *finds || !has_primary())
     }
 
-    /// Since 1.20, Cilium chooses a link in a VRF, but no other enslaved link.
+    /// Since 1.20, Cilium chooses a link in a VRF. Cilium does not choose a link in another master, such as a bridge.
     fn detects_part(&self, link: &Link) -> Option<bool> {
         let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
         (master.kind.as_deref() != Some("vrf")).then_some(false)

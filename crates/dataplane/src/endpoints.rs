@@ -18,14 +18,14 @@ pub struct Endpoints<'a> {
     node: &'a str,
     unknown_node: Option<&'a Gap>,
     unread_slice: Option<&'a Gap>,
-    /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy's
-    /// version may be old.
+    /// Whether the proxy falls back to terminating endpoints that still serve, if no endpoint is ready. `None` if the
+    /// proxy may be an old kube-proxy without this fallback.
     draining: Option<bool>,
     cilium: Option<bool>,
 }
 
 impl<'a> Endpoints<'a> {
-    /// The endpoints of a snapshot. A round makes them once.
+    /// The endpoints of a snapshot, indexed by Service.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
@@ -42,9 +42,8 @@ impl<'a> Endpoints<'a> {
     ///
     /// # Errors
     ///
-    /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints. A slice that could
-    /// not be used may change the backing, unless a ready endpoint decides. If this node's name is unknown, an endpoint
-    /// of any node may be on this node.
+    /// When the Service's EndpointSlices were not read. When one slice could not be used, and the other slices have no
+    /// ready endpoint. When the node's name is unknown, and the backing depends on which endpoints are on this node.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
@@ -90,7 +89,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// The backing of a Service. If `unnamed` is true, an endpoint without a node counts as an endpoint of this node.
-    /// If `draining` is true, terminating endpoints are used if none is ready.
+    /// If `draining` is true, terminating endpoints count if no endpoint is ready.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().copied();
         let is_here = |(it, _): &(&Endpoint, u16)| it.node.as_deref().map_or(unnamed, |node| node == self.node);
@@ -143,7 +142,7 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// Whether a Service port has an endpoint at this port of one of these addresses.
+    /// Whether a Service port has an endpoint on one of these addresses with the target port `number`.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port.
@@ -158,8 +157,8 @@ impl<'a> Endpoints<'a> {
         self.has((service, port), (&Family::BOTH, number), is_one, <[_]>::to_vec)
     }
 
-    /// Like [`Self::includes`], for one family, and for any address that `is_home` accepts. With externalTrafficPolicy
-    /// Local, only an endpoint that may be local counts.
+    /// Like [`Self::includes`], but for one family, and for any address that `is_home` accepts. If
+    /// externalTrafficPolicy is Local, an endpoint of another node does not count.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port.
@@ -179,15 +178,15 @@ impl<'a> Endpoints<'a> {
         })
     }
 
-    /// Like [`Self::has_home`], for an endpoint to which the proxy sends a client's connections. `is_outside` is true
-    /// if externalTrafficPolicy applies to the client. A policy Local leaves only local endpoints. An endpoint without
-    /// a nodeName is local for Cilium only (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode, the
-    /// policy applies to every client, and all endpoints count if none is local (pkg/proxy/ipvs/proxier.go).
+    /// Like [`Self::has_home`], but only endpoints count to which the proxy sends a client's connections. `is_outside`
+    /// is true if externalTrafficPolicy applies to the client. For Cilium, an endpoint without a nodeName is local; for
+    /// kube-proxy, it is not (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode,
+    /// externalTrafficPolicy applies to every client. If a Service has no local endpoint, ipvs mode uses all endpoints
+    /// (pkg/proxy/ipvs/proxier.go).
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send connections to the port. When an old proxy does not use
-    /// the endpoint, and the proxy's version is not known. When an endpoint may be local, and this node's name is not
-    /// known.
+    /// When endpoints were not read, and the Service may send connections to the port. When the answer depends on the
+    /// proxy's version, and the version is not known. When an endpoint may be local, and this node's name is not known.
     pub(super) fn sends_to(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -197,7 +196,7 @@ impl<'a> Endpoints<'a> {
     ) -> Result<bool, Gap> {
         let is_local = match is_outside || mode == Mode::Ipvs {
             true => service.external_local,
-            // kube-proxy sends the node's own connections to NodePorts and external IPs to all endpoints.
+            // For the node's own connections to NodePorts and external IPs, kube-proxy uses all endpoints.
             false => service.internal_local && mode == Mode::Cilium,
         };
         if let Some(gap) = self.unknown_node.filter(|_| is_local) {
@@ -225,7 +224,7 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// Whether one of the endpoints that `counting` returns is at this port of an address that `is_home` accepts.
+    /// Whether `counting` returns an endpoint with the target port `number` on an address that `is_home` accepts.
     fn has(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -246,8 +245,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The endpoints that the proxy uses. With a policy Local, the proxy uses an endpoint of this node that terminates
-    /// and serves if none of this node is ready (kubernetes pkg/proxy/topology.go).
+    /// The endpoints that the proxy uses. If a traffic policy is Local and no endpoint of this node is ready, the proxy
+    /// also uses terminating endpoints of this node that still serve (kubernetes pkg/proxy/topology.go).
     fn used<'b>(&self, service: &Service, all: &[(&'b Endpoint, u16)], draining: bool) -> Vec<(&'b Endpoint, u16)> {
         let mut used = usable(all.iter().copied(), draining);
         if service.external_local || service.internal_local {

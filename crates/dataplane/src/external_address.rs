@@ -29,8 +29,8 @@ impl<'a> ExternalAddress<'a> {
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
     }
 
-    /// The addresses that a proxy in this mode serves. kube-proxy leaves out an address if the Service lacks its family
-    /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`). Cilium serves such an address too
+    /// The addresses that a proxy in this mode serves. kube-proxy leaves out addresses of families that the Service
+    /// does not have (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`). Cilium serves these addresses too
     /// (pkg/loadbalancer/reflectors/conversions.go).
     pub fn served(snapshot: &Snapshot, service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
         Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
@@ -46,8 +46,8 @@ impl<'a> ExternalAddress<'a> {
         Part::Address(self.field)
     }
 
-    /// The cluster IPs of a Service that this node's proxy serves. They are compared with external addresses of other
-    /// Services.
+    /// The cluster IPs of a Service that this node's proxy serves. Rules compare cluster IPs with external addresses of
+    /// other Services.
     pub fn cluster_ips(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let is_served = snapshot.proxy_serves(service);
         service.cluster_ips.iter().filter(move |_| is_served).map(move |ip| Self {

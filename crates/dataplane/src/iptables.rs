@@ -83,7 +83,7 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
     }
 }
 
-/// portmap appends its rules. kube-proxy inserts its rules at the front, so they come first.
+/// kube-proxy inserts its rules before the rules that portmap appends.
 fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),

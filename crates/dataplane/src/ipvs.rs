@@ -40,8 +40,9 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
-        // ipvs mode uses the endpoints of other nodes, and does not masquerade. The pod answers from its own address,
-        // so a remote client discards the answer (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        // Here, ipvs mode sends connections to endpoints of other nodes, and does not masquerade the connections. The
+        // pod answers from its own address, so a remote client discards the answer (kubernetes
+        // pkg/proxy/ipvs/proxier.go, syncEndpoint).
         (Backing::Elsewhere | Backing::ElsewhereOutside, true) if connection.from == Vantage::Remote => {
             Outcome::TimedOut
         }
@@ -49,8 +50,8 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// An external IP and a NodePort share one virtual server. It has the endpoints of the Service that was programmed
-/// last.
+/// An external IP and a NodePort share one virtual server. The virtual server has the endpoints of the Service that was
+/// programmed last.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

@@ -1,5 +1,5 @@
 //! Parts of a Service that a node with Cilium may not serve: annotations exclude a part, or another Service has the
-//! same address. kube-proxy ignores both reasons.
+//! same address. kube-proxy serves all parts.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,7 +30,7 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
                 Some(rival) => Err(refused_beside(service, *rival)),
             }
         }
-        // If two Services claim an address, Cilium serves the address for one of the Services.
+        // Two Services that claim an address are no reason here: Cilium serves the address for one of the two.
         _ => Ok(true),
     }
 }
@@ -51,8 +51,9 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
     }
 }
 
-/// The reason why it is unknown which label Cilium requires of a Service. If no Service has the label, Cilium requires
-/// no label, because otherwise it would serve no Service. If a user named the mode, the default applies: no label.
+/// The reason why it is unknown which label Cilium requires of a Service. If no Service has such a label, Cilium
+/// requires no label: a Cilium that required one would serve no Service. `None` if the user named the mode, because
+/// then the default applies: no label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
     let unread = unread.filter(|_| snapshot.overrides.mode().is_none())?;
@@ -72,9 +73,9 @@ fn name(service: &Service) -> Name<'_> {
     (&service.namespace, &service.name)
 }
 
-/// Two Services may have the same address, port and protocol. For each such Service, the value is the other Service.
-/// The value is `None` if there were too many ports to compare. Cilium serves the earlier Service, and no part of the
-/// later Service, not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+/// Services that have an address, port and protocol in common with another Service. The value is the other Service, or
+/// `None` if there were too many ports to compare. Cilium serves the earlier Service, and refuses the later Service
+/// with all its parts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
 pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
@@ -96,8 +97,8 @@ pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
             continue;
         };
         left = fewer;
-        // The first Service by name with each port. All other Services with the port have the first Service as rival.
-        // The first Service has the second as rival.
+        // The first Service by name with each port. The rival of the first Service is the second Service. The rival of
+        // every other Service is the first Service.
         let mut first: HashMap<(u16, Protocol), &Service> = HashMap::new();
         for service in sharing.into_values() {
             for port in &service.ports {

@@ -5,12 +5,12 @@ use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, Vantage, Why, kubernetes_version};
 
 /// Whether the proxy is a kube-proxy before 1.26. An old kube-proxy sends no connection to terminating endpoints (KEP
-/// 1669), and in iptables mode it also serves `::1` (kubernetes #108250). `None` if the version is not known, and the
-/// kubelet's version permits an old proxy.
+/// 1669), and in iptables mode it also serves `::1` (kubernetes #108250). `None` if kube-proxy's version is not known,
+/// and the kubelet's version permits a kube-proxy before 1.26.
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
-        // nftables mode exists since 1.29, after 1.26.
+        // nftables mode needs 1.29 or later.
         None if snapshot.is_in(Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
@@ -99,8 +99,8 @@ pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
 }
 
 /// The outcome of a captured connection if externalTrafficPolicy is Local and all endpoints are on other nodes. Clients
-/// outside get no answer. The node reaches endpoints on other nodes. Its pods reach them only if kube-proxy recognizes
-/// pods as pods.
+/// outside get no answer. The node and its pods reach the endpoints. If kube-proxy has no local detector, it treats
+/// pods like clients outside.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {
         Vantage::Remote => Outcome::TimedOut,

@@ -31,8 +31,8 @@ pub enum Need<'a> {
     /// A container of a pod on this node's own network ended with the message that the address is in use. The message
     /// is a hint, not a claim.
     Reported(&'a Pod, &'a ContainerPort),
-    /// A pod's hostPort that has a listener. Some container runtimes keep the port with a socket. Without a listener,
-    /// the hostPort is only a redirection, and needs no `bind`.
+    /// A pod's hostPort that has a listener. Some container runtimes open a socket to hold the port. If no listener
+    /// exists, the hostPort is a redirection, which does not need `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
     /// A pod without a Node wants this hostPort, and the scheduler may choose this node. The scheduler compares the
     /// port with ports of pods, not with sockets.
@@ -67,8 +67,8 @@ impl<'a> Need<'a> {
     ///
     /// # Errors
     ///
-    /// When this is unknown. For a health check, it may be unknown whether Cilium serves this part of the Service on
-    /// this node. For kube-proxy, it may be unknown whether it runs, and whether its health port is the default.
+    /// When the need is uncertain. It may be unknown whether Cilium serves the Service's health checks on this node. It
+    /// may also be unknown whether kube-proxy runs, and which health port kube-proxy has.
     pub fn is_there(self, round: &Round<'_>) -> Result<bool, Gap> {
         let snapshot = round.now;
         match self {
@@ -81,25 +81,25 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Whether this port must be reserved, so that no outgoing connection gets it. `guard` reserves these ports,
-    /// `reserve` prints them, and a rule reports ports that are not reserved. NodePorts and hostPorts are reserved even
-    /// without a need.
+    /// Whether this port must be reserved, so that the kernel does not give it to an outgoing connection. `guard`
+    /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
+    /// hostPorts are reserved even without a need.
     pub fn is_to_reserve(self, number: u16) -> bool {
         match self {
             Self::Declared(..) | Self::HostPort(..) => true,
-            // A probe expects a program on its port. This program is a server of this node, whichever program it is.
+            // A probe expects a server on its port. The port is reserved for whatever program answers the probe.
             Self::Probe(..) => true,
             // kube-proxy starts later than the node's first connections, so its ports are reserved before it listens.
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
             // Daemons often let the kernel choose a port. A listener in the default range may have its port by chance.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
-            // A message of a tenant must not reserve a port.
+            // A tenant's container can write any message, and must not be able to reserve a port with a message.
             Self::Reported(..) => false,
             // The scheduler may choose another node for the pod.
             Self::Waiting(..) => false,
             // A healthCheckNodePort is reserved with the NodePorts.
             Self::HealthCheck(_) => false,
-            // Only the agent knows its port. It tries to listen, and reports whether it has the port.
+            // The agent tries to listen on its port, and reports the result itself.
             Self::Agent(_) => false,
         }
     }
@@ -149,7 +149,7 @@ impl Addresses<'_> {
         }
     }
 
-    /// Each socket that the server needs.
+    /// One value for each socket that the server needs.
     pub fn each(self) -> impl Iterator<Item = Self> {
         let (one, families) = match self {
             Self::Families(families) => (None, families),
@@ -159,9 +159,9 @@ impl Addresses<'_> {
     }
 
     /// Whether a socket on the same port makes `bind` fail (Linux net/ipv4/inet_connection_sock.c,
-    /// `inet_bind_conflict`): a socket on the same address, or on every address of the family. A socket of one
-    /// interface also blocks a `bind` without an interface, but see [`Round::in_vrfs`]. `None` if it is unknown whether
-    /// an IPv6 socket also serves IPv4.
+    /// `inet_bind_conflict`). `bind` fails if the socket is on the same address, or on every address of the family.
+    /// Sockets that are bound to an interface count too: see [`Round::in_vrfs`] for VRFs. `None` if it is unknown
+    /// whether an IPv6 socket also serves IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -204,16 +204,17 @@ impl<'a> Needs<'a> {
         Self { known: ByPort::of(all), unread }
     }
 
-    /// The known needs, even if some inputs were not read. The argument states why the caller needs no more.
+    /// The known needs, even if some inputs were not read. The argument states why incomplete needs are enough for the
+    /// caller.
     pub fn known(&self, _: Unread) -> &ByPort<Need<'a>> {
         &self.known
     }
 
-    /// The known needs, if each of these sources was read as a whole.
+    /// The known needs, if each of these sources was read completely.
     ///
     /// # Errors
     ///
-    /// The first of these sources that was not read as a whole. It may contain more needs.
+    /// When a source was not read completely. This source may contain more needs.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
         let lacks = |source: &Source| self.unread.iter().find(|gap| gap.source == *source);
         match sources.iter().find_map(lacks) {
@@ -224,8 +225,8 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// If a server of this TCP port is absent, returns an assumption in words: no socket is bound to the port without
-    /// listening. Not every scan lists such sockets.
+    /// The assumption that no socket is bound to this TCP port without listening, in words. Portreeve makes this
+    /// assumption if a server of the port does not listen, and the scan may lack such sockets.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
         let why = self.bound_unlisted()?;
         let at = (protocol, number);
@@ -236,8 +237,9 @@ impl Round<'_> {
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
 
-    /// The unread input, if each of these sockets is in a VRF. With TCP, each VRF has its own ports, unless the sysctl is
-    /// set (Linux include/net/inet_hashtables.h, `inet_bind_bucket_match`).
+    /// If each of these sockets is in a VRF, the unread input that decides whether a server can listen beside them.
+    /// Each VRF has its own TCP ports if the sysctl `tcp_l3mdev_accept` is off (Linux include/net/inet_hashtables.h,
+    /// `inet_bind_bucket_match`).
     pub fn in_vrfs(&self, sockets: &[&Socket]) -> Option<Gap> {
         let in_vrf = |socket: &&Socket| {
             if socket.protocol != Protocol::Tcp || socket.device == 0 {
@@ -330,7 +332,8 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The default port, if no source names a port. Empty if the health server is turned off.
+/// The need for kube-proxy's health port: the default port, if no source names a port. The result is empty if the
+/// health server is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {
@@ -346,8 +349,8 @@ fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     Ok(answers.then_some(((Protocol::Tcp, address.port()), Need::ProxyHealth(address))).into_iter().collect())
 }
 
-/// A `healthzBindAddress`, read as kube-proxy reads it. An address without a port gets the default port (kubernetes
-/// pkg/proxy/apis/config/v1alpha1/defaults.go).
+/// Parses a `healthzBindAddress` in the same way as kube-proxy. An address without a port gets the default port
+/// (kubernetes pkg/proxy/apis/config/v1alpha1/defaults.go).
 pub fn health_address(text: &str) -> Option<SocketAddr> {
     let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
     of_port
@@ -362,7 +365,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
-        // Only an agent has a port of its own. `check` has none.
+        // The agent listens on a port of its own. `check` does not listen.
         Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }

@@ -51,8 +51,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy itself listens. It counts as a listener, because kube-proxy cannot listen on a port that another
-        // process has.
+        // On loopback, kube-proxy answers with a listener of its own. Such a connection has the outcome `Listener`,
+        // because only one process can listen on the port.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,
@@ -67,7 +67,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
-        // A verdict map sends the packet to a chain, and the packet does not return from this chain.
+        // Both claims send the packet to a chain, and the external IP's chain comes first. From this chain, the packet
+        // does not return to the NodePort's rules.
         (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
         _ => Some(ClaimKind::NodePort),

@@ -13,8 +13,9 @@ pub enum Outcome {
     Refused,
     /// No answer.
     TimedOut,
-    /// The packet reaches no target: its destination is unused, or it is a translated packet between link-local
-    /// addresses, which the kernel does not forward. Some programs report *no route to host*, some time out.
+    /// The packet reaches no target: its destination is unused, or the kernel does not forward it. The kernel does not
+    /// forward translated packets between link-local addresses. Some programs report *no route to host*, and other
+    /// programs time out.
     Nowhere,
     /// The client's own `connect` fails with *no route to host*, because Cilium's socket load balancer has no endpoint.
     Unreachable,

@@ -4,27 +4,28 @@ use std::sync::Arc;
 
 use portreeve_facts::{Gap, Owner, Pod, Process, Reading, Snapshot, Source, Unread, Why};
 
-/// The pod that owns a socket, by the uid in its cgroup's name.
+/// The pod that owns a socket, according to the uid in the name of the owner's cgroup.
 pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     let Owner::Held(holder) = owner else { return None };
     let pods = snapshot.cluster.pods.known_part(Unread::Adds);
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. The kubelet's hash of a file is compared only if no pod has this uid
-/// from the API server.
+/// The pod whose cgroup has this uid in its name. For a static pod, the cgroup has the kubelet's hash of the manifest
+/// file. So the second search compares this hash.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
-/// If Pods were read this many seconds after a process started, the list has its Pod, or the Pod was deleted.
+/// The time after which a list of Pods has the Pod of a new process, in seconds. If such a list does not have the Pod,
+/// the Pod was deleted.
 const SETTLED: i64 = 60;
 
 /// The uid of the pod that owns a socket, if the API server no longer has the Pod. A Pod exists before its processes
-/// start, so a Pod that is missing in a later list was deleted. Static pods are left out. They have a hash, not a uid
-/// of the API server, and may never have had a Pod object.
+/// start, so a Pod that is missing in a later list was deleted. `None` for static pods: their cgroups have a hash
+/// instead of a uid, and a static pod may never have had a Pod object.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
     let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();
@@ -36,8 +37,8 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
 }
 
-/// Whether the Node object with this node's name has an address of this node. If not, the Pods that were read may
-/// belong to another node.
+/// Whether the Node object with this node's name has an address of this node. If it does not, the Pods that were read
+/// may belong to another node.
 fn is_this_node(snapshot: &Snapshot) -> bool {
     let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
     let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
@@ -73,9 +74,9 @@ impl Unit<'_> {
 
 /// The unit of systemd in which a socket was made: a service, a socket unit, or systemd itself.
 ///
-/// The path is read as systemd reads it (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`). The
-/// unit is the first directory that is no slice. If this is a user's manager, the unit is the next directory. A unit
-/// chooses the names of directories below it. systemd makes the sockets of a socket unit in the unit's group
+/// The path is parsed as in systemd (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`). The unit
+/// is the first directory that is not a slice, or the directory after a user's manager. Deeper directories are ignored,
+/// because the unit chooses their names. systemd makes the sockets of a socket unit in the unit's control group
 /// (src/core/socket.c, `socket_address_listen_in_cgroup`).
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };

@@ -20,7 +20,7 @@ pub enum Field {
     ExternalIps(usize),
     /// `status.loadBalancer.ingress`.
     LoadBalancer,
-    /// `spec.clusterIPs`. Only another Service's address is compared with it.
+    /// `spec.clusterIPs`. Portreeve uses these addresses only to compare them with addresses of other Services.
     ClusterIps,
 }
 

@@ -35,14 +35,14 @@ pub(super) struct DataPlane {
     /// the result for each protocol.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
-    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. If two claims
-    /// have the same kind, a claim wins only if it wins as the first argument and as the second.
+    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. To compare two
+    /// claims of one kind, the caller asks in both orders.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. The argument is the outcome
     /// of the NodePort. `None` if the order of the claims is not defined.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
-    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address,
-    /// even if the NodePort is not served.
+    /// Whether the node's own connections to a NodePort on a link-local address leave with another source address, even
+    /// if the NodePort is not served.
     pub(super) masquerades_own_link_local: bool,
 }
 

@@ -15,7 +15,8 @@ use portreeve_facts::{
     Why, if_requested,
 };
 
-/// A proxy may not have opened its newest NodePorts yet: one port for each `MANY` open ports, and at least one port.
+/// A proxy may be late with its newest NodePorts: with one port for each `MANY` ports that it has opened, and with at
+/// least one port.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.
@@ -25,13 +26,14 @@ pub enum Own {
     Yes,
     /// The socket belongs to another process.
     No,
-    /// Not known: the proxy did not answer, and the owner listens on NodePorts, or has a socket on the proxy's own
-    /// port. Or the owner is an unread process of a control group with the proxy and other programs.
+    /// It is not known whether the socket belongs to the proxy. For example, the proxy did not answer, and the owner
+    /// listens on NodePorts. Or the owner's process was not read, and its control group has the proxy and other
+    /// programs.
     Unknown,
 }
 
-/// Finds the proxy's own sockets. A process name proves nothing. A socket is the proxy's if one program has this socket
-/// and the socket that answers `/proxyMode`.
+/// Finds the proxy's own sockets. A socket belongs to the proxy if its program also has the socket that answers
+/// `/proxyMode`. The process name is not used, because any process can choose its name.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
     /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
@@ -55,15 +57,15 @@ pub enum Group<'a> {
 }
 
 impl<'a> Proxy<'a> {
-    /// The owners of sockets in a snapshot. A round makes them once.
+    /// The owners of sockets in a snapshot.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
     }
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        // A daemon with a proxy also listens for other purposes. So a socket on the daemon's usual port is still a
-        // conflict.
+        // A daemon such as `k3s server` may contain a proxy, and also listens for itself. So a socket on the daemon's
+        // usual port is a conflict.
         if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
@@ -88,8 +90,7 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // A kube-proxy answers, and its version opens no NodePorts. Then no other process counts as a proxy that
-            // opens NodePorts.
+            // If a kube-proxy answers and its version opens no NodePorts, the owner of a NodePort is not the proxy.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
             // If the configured kube-proxy opens no NodePorts, an owner of one NodePort is no proxy.
@@ -146,8 +147,7 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// Sometimes only the processes show which program of the proxy's control group has the socket. In this case,
-    /// returns the unread process.
+    /// The unread process, if only the processes would tell which program in the proxy's control group has the socket.
     fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
@@ -217,10 +217,10 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. A proxy
-/// opens each port when the port is allocated, and may be late with a few ports. If more ports have no listener, no
-/// owner is a proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no
-/// NodePorts.
+/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. Such an
+/// owner may be a proxy. A proxy opens each port when the port is allocated, and may be late with a few ports. If more
+/// ports have no listener, no owner is a proxy, and the result is empty. Processes of users other than root are left
+/// out, because a proxy runs as root.
 ///
 /// # Errors
 ///
@@ -254,8 +254,8 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
         _ => free.clear(),
     }
-    // If a process outside pods listens on one NodePort, this does not prove that the process is a proxy. A proxy that
-    // opens NodePorts runs as a pod, or inside a daemon that has other ports too.
+    // A process outside pods that listens on one NodePort may be any process. A proxy that opens NodePorts runs as a
+    // pod, or inside a daemon that also has other ports.
     let outside = |group: &Group<'_>| {
         let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
         sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))
@@ -296,8 +296,9 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
     if let Owner::Held(holder) = &socket.owner { Some((&holder.cgroup, &holder.process)) } else { None }
 }
 
-/// Whether two owners are one program; `None` if it is not known. A container has one program. A service may have
-/// several programs, so its group counts only if a process is unknown. The group of a session never counts.
+/// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
+/// several programs, so equal control groups count only if a process is unknown. The control group of a session does
+/// not tell the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =
@@ -311,7 +312,8 @@ fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'
     }
 }
 
-/// Whether two control groups are one; `None` if one of them is unread, or is the root, which proves nothing.
+/// Whether two control groups are one group. `None` if a group is unread, or is the root group, because many programs
+/// share the root group.
 fn are_in_one_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> Option<bool> {
     match (one, other) {
         (Reading::Seen(a), Reading::Seen(b)) if !a.is_root() && !b.is_root() => Some(a.path == b.path),
@@ -347,7 +349,8 @@ pub fn group(socket: &Socket) -> Group<'_> {
     }
 }
 
-/// Whether the sockets of a socket's [`group`] belong to one program. If not, they may belong to several programs.
+/// Whether the sockets of a socket's [`group`] belong to one program. If false, the sockets may belong to several
+/// programs.
 pub(super) fn is_of_one_program(socket: &Socket) -> bool {
     match group(socket) {
         Group::Cgroup(_) => cgroup(socket).is_some_and(has_one_program),

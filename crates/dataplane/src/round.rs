@@ -27,7 +27,7 @@ use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort,
 pub struct Round<'a> {
     /// The snapshot of this round.
     pub now: &'a Snapshot,
-    /// The snapshot of the previous round. `check` has none.
+    /// The snapshot of the previous round. `None` for `check`, which takes one snapshot.
     pub before: Option<&'a Snapshot>,
     /// A proxy is behind if it did not apply a queued change for this many seconds.
     lag_seconds: i64,
@@ -110,8 +110,8 @@ impl<'a> Round<'a> {
         Ok(self.node_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// Every port of a Service that this node's proxy serves, if the Service has an external address. One Service may
-    /// have a hundred thousand addresses and ten thousand ports, so the index has no pairs of them.
+    /// Every port of a Service that this node's proxy serves, if the Service has an external address. The index has no
+    /// addresses: one Service may have a hundred thousand addresses and ten thousand ports.
     ///
     /// # Errors
     /// When Services were not read.
@@ -133,8 +133,8 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Every port of a Service that this node's proxy does not serve: its nodePorts, and its own ports if the Service
-    /// has an external address. Another proxy on this node may serve the Service. Empty if Services were not read.
+    /// The ports of Services that this node's proxy does not serve: nodePorts, and for a Service with an external
+    /// address also its `port`s. Another proxy on this node may serve the Service. Empty if Services were not read.
     pub fn not_served(&self) -> &ByPort<(ClaimKind, &'a Service)> {
         let all = || {
             let services = self.now.cluster.services.known_part(Unread::Reported("whoever has this one"));
@@ -195,8 +195,8 @@ impl<'a> Round<'a> {
         self.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
-    /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has it. Proxy and protocol have no
-    /// effect: the API server allocates numbers only.
+    /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has the number. Protocols are
+    /// ignored, because the API server allocates a number for all protocols.
     ///
     /// # Errors
     /// When Services were not read.
@@ -229,9 +229,9 @@ impl<'a> Round<'a> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }
 
-    /// Like [`Self::unread_redirections`], but a missing right or kernel feature counts only if a pod of this node has
-    /// a hostPort. Most nodes have no redirection. A failure always counts, because a leftover redirection can remain
-    /// after the last hostPort.
+    /// Like [`Self::unread_redirections`], but with fewer reasons. A missing right or kernel feature is a reason only
+    /// if a pod of this node has a hostPort. A failure is always a reason, because a redirection can remain after the
+    /// last hostPort is gone.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);

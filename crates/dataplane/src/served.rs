@@ -29,7 +29,7 @@ pub fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> imp
     pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()) && !pod.host_network)
 }
 
-/// Whether a hostPort is for an address of the node. Without a hostIP, it is for every address.
+/// Whether a hostPort is for an address of the node. A hostPort without a `hostIP` is for every address.
 pub fn covers(port: &ContainerPort, address: IpAddr) -> bool {
     port.host_ip.is_none_or(|ip| ip == address || ip.is_unspecified() && Family::of(ip) == Family::of(address))
 }

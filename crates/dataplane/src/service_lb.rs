@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{ServiceName, healthy::World};
 
-    /// The destination of port 80, and the hostPort that depends on the NodePort.
+    /// The results of `sent_on` for hostPort 80, and of `sent_to_node_port` for the Service's port.
     fn told(change: impl FnOnce(World) -> World) -> (Option<String>, Option<u16>) {
         let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080))).pod("svclb", |pod| {
             pod.host_port(80, 80);

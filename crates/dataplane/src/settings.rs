@@ -89,7 +89,7 @@ pub(super) struct Settings {
     /// If the list has no CIDR of a family, kube-proxy serves every address of this family (kubernetes
     /// pkg/proxy/util/nodeport_addresses.go).
     pub(super) networks: [Option<Vec<IpNet>>; 2],
-    /// `localhostNodePorts`, if it has an effect.
+    /// Whether `localhostNodePorts` is on and has an effect.
     pub(super) localhost_node_ports: bool,
     /// The outcome of NodePorts on loopback addresses in nftables mode: for IPv4, then for IPv6.
     pub(super) localhost: [Localhost; 2],
@@ -162,11 +162,12 @@ impl Settings {
         }
     }
 
-    /// Sets the addresses that Cilium serves: the addresses of its devices that `nodeport-addresses` lists. Without
-    /// this list, Cilium serves one address of each device and family, and of `lo`.
+    /// Sets the addresses that Cilium serves. If `nodeport-addresses` is set, Cilium serves the addresses of its
+    /// devices that this list contains. If the setting is empty, Cilium serves one address of each family on each
+    /// device and on `lo`.
     ///
-    /// If `otherwise` is true, addresses that Cilium may or may not serve are included. These are addresses of possible
-    /// devices, link-local addresses, and all addresses among which Cilium chooses.
+    /// If `otherwise` is true, the result includes uncertain addresses: addresses of possible devices, link-local
+    /// addresses, and all addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
         (listed, config): (&[String], &CiliumConfig),
@@ -177,9 +178,10 @@ impl Settings {
         let all = &interfaces.addresses;
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        // Cilium serves the Node's address of a device and family, or the only address. If the Node's address is public
-        // and the device also has a private address, the version decides. Cilium 1.18.0 takes the Node's address.
-        // Cilium 1.19.7 and 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
+        // On each device and in each family, Cilium serves the Node's address. If the device has only one address of
+        // the family, Cilium serves this address. If the Node's address is public and the device also has a private
+        // address, the answer depends on Cilium's version. Cilium 1.18.0 takes the Node's address. Cilium 1.19.7 and
+        // 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();
@@ -217,7 +219,7 @@ impl Settings {
         ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }
 
-    /// If a list of addresses lacks 127.0.0.1, kube-proxy turns the setting off.
+    /// If `nodePortAddresses` lists networks without 127.0.0.1, kube-proxy turns `localhostNodePorts` off.
     pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut networks = self.networks.iter().flatten().flatten().peekable();

@@ -1,7 +1,7 @@
-//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, or Calico's eBPF. According to their source code,
-//! each serves the Node's own address if a Service has an endpoint for this node. They differ on all other addresses,
-//! and if endpoints are missing. This assumption has only the common behaviour. The assumptions about kube-proxy's
-//! modes cover the rest.
+//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, or Calico's eBPF. In their source code, each of these
+//! data planes serves the Node's own address if a Service has an endpoint for this node. The data planes differ on
+//! other addresses, and for Services without endpoints. This assumption has only the common behaviour. The assumptions
+//! about kube-proxy's modes cover the differences.
 
 use super::{
     backing::Backing,

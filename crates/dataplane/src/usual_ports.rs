@@ -25,7 +25,7 @@ pub enum Role {
     /// If a manifest claims the port, Portreeve names the port's usual user.
     Noted,
     /// Clients use this port to reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a
-    /// node. The last remedy is to move this server.
+    /// node. Findings propose to move this server only as the last remedy.
     Reached,
     /// Without this port, the node is unreachable.
     Vital,

@@ -72,8 +72,8 @@ pub(super) fn answers(
     }
 }
 
-/// Whether packets of this node's pods certainly arrive on other devices. A veth with the default route leads to other
-/// machines. Pods may be on a bridge with the default route.
+/// Whether this device certainly receives no packets of this node's pods. A veth with the default route leads to other
+/// machines. For a bridge this is uncertain, because pods may be on the bridge.
 fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
     match device.kind.as_deref() {
         None | Some("bond" | "team" | "vlan" | "dummy") => true,
@@ -81,8 +81,8 @@ fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
     }
 }
 
-/// Whether packets of remote clients to an address of other links arrive on this device. If clients cannot be on these
-/// links, the packets take the default route.
+/// Whether packets of remote clients to an address of other links arrive on this device. If `links` cannot have
+/// clients, packets of remote clients arrive over the default route.
 fn arrive_on(device: &Link, links: &[&Link], interfaces: &Interfaces) -> Option<bool> {
     let is_default = |link: &Link| has_default_route(interfaces, link) == Some(true);
     let has_clients = |link: &&Link| match link.kind.as_deref() {

@@ -54,8 +54,8 @@ pub struct Beside {
 /// The largest number of users that are listed for each kind.
 pub(super) const MOST: usize = 4;
 
-/// If the port has a listener, connections are left out, because the listener may have accepted them. Cluster IPs are
-/// left out if NodePorts cannot have the number.
+/// The other users of the port number. Connections are left out if the port has a listener, because the listener may
+/// have accepted the connections. Cluster IPs are left out if the number is outside the NodePort range.
 pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -65,7 +65,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
     let clients = listed.into_iter().filter(|_| !has_listener).flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
-    // A scan searches only the ports that rules need, and `owner` adds its own port.
+    // A scan searches only the ports that rules need. `portreeve owner PORT` also searches its own port.
     let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");
     let is_searched = !clients.is_empty() || listed.is_some_and(|it| it.searched.contains(number));
     let unread = match read {
@@ -122,7 +122,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
 
 fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     let services = round.not_served().at(port);
-    // Perhaps Cilium serves the Services with the label `service.kubernetes.io/service-proxy-name`.
+    // It may be unknown whether Cilium serves Services with the label `service.kubernetes.io/service-proxy-name`.
     let doubt = round.unread_proxy_name().filter(|_| serves_here(round.now) != Some(false));
     let detail = doubt.map_or_else(
         || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),

@@ -56,8 +56,9 @@ impl Claim<'_> {
             Self::External(address, port) => {
                 let ranges = address.service.source_ranges;
                 let has_range = ranges.contains(&Family::of(address.ip));
-                // Without a range of the address's family, kube-proxy serves every client, and Cilium serves none
-                // (kubernetes pkg/proxy/serviceport.go; cilium pkg/loadbalancer/service.go, `GetSourceRangesEnabled`).
+                // If loadBalancerSourceRanges has no range of the address's family, kube-proxy serves every client, and
+                // Cilium serves no client (kubernetes pkg/proxy/serviceport.go; cilium pkg/loadbalancer/service.go,
+                // `GetSourceRangesEnabled`).
                 let limit = match cilium::serves_here(snapshot) {
                     _ if address.field != Field::LoadBalancer || ranges.is_empty() => "",
                     Some(false) if !has_range => "",

@@ -13,10 +13,10 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
-/// The owner of a port in the network of the pod `namespace/name`. The listeners are claimants. A server of the pod
-/// that needs the port is listed beside them. Without a listener, the port's connections are listed too. The answer
-/// does not state who answers. `was_scanned_for`: the scan was for this port. Otherwise the scan has only the declared
-/// and probed ports of a failing pod.
+/// The owner of a port in the network of the pod `namespace/name`. The claimants are the listeners. A server of the pod
+/// that needs the port is in `beside`. If the port has no listener, its connections are in `beside` too.
+/// `was_scanned_for` is true if the scan searched this port. Every other scan has only the declared and probed ports of
+/// failing pods.
 ///
 /// # Errors
 /// When the pod is not on this node, has no network of its own, or its sockets on the port were not read.
@@ -47,7 +47,8 @@ pub fn owner_in_pod(
             false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
     });
-    // A listener may have accepted the connections. If so, they do not stop another process from listening.
+    // Connections are left out if the port has a listener, because connections that the listener accepted do not block
+    // another server.
     let connections =
         connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(&process_in_words(&it.owner), it));
     let beside = need.into_iter().chain(connections).collect();

@@ -54,7 +54,8 @@ pub struct Answered {
     pub to: IpAddr,
     /// The outcome, or the reason why it is not known.
     pub outcome: Result<Outcome, Gap>,
-    /// The claimant that gives this outcome: an index into [`Ownership::claimants`]. `None` if no claimant does.
+    /// The claimant that gives this outcome: an index into [`Ownership::claimants`]. `None` if the outcome comes from
+    /// no claimant.
     pub by: Option<usize>,
     /// The listeners that would answer if no other claim came first. Several owners may share an address and a port.
     pub losers: Vec<usize>,

@@ -466,7 +466,7 @@ fn a_host_port_takes_what_no_service_redirects() {
     }
 }
 
-/// The endpoint is the listener itself, and another endpoint is on another node.
+/// A Service with two endpoints: the listener on this node, and an endpoint on another node.
 fn leads_home(it: World, change: fn(&mut Endpoint)) -> World {
     it.each_slice(|slice| {
         slice.ports[0].port = Some(30080);
@@ -675,7 +675,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // If `nodePortAddresses` has no address of this node, the list is treated as a mistake.
+    // If `nodePortAddresses` has no address of this node, Portreeve treats the list as a mistake.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");
@@ -883,8 +883,8 @@ fn thousands_of_pods_and_redirections_of_one_port_are_ordered_as_a_few_are() {
             pod.ips = vec![ip(&address(n))];
         })
     });
-    // Half of these redirections lead to a living pod. The first redirection leads to no pod, so the kernel evaluates
-    // the leftover redirection first.
+    // Half of these redirections lead to a living pod. The kernel evaluates the first redirection first, and this
+    // redirection leads to no pod.
     let targets: Vec<String> = std::iter::once(9_000).chain(1_000..3_000).map(address).collect();
     let targets: Vec<(&str, &str)> = targets.iter().map(|it| (it.as_str(), "ip nat")).collect();
     let world = with_redirections(world, &targets);

@@ -293,7 +293,7 @@ fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
     assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
 }
 
-/// A proxy in the root cgroup. This cgroup proves nothing.
+/// A proxy in the root cgroup, which many programs share.
 fn rootless_proxy(world: &mut Snapshot) {
     seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
 }

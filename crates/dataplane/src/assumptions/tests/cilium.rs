@@ -4,8 +4,8 @@ use super::*;
 use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, WithoutBackend};
 
-/// Who answers with Cilium if a Service has a usable endpoint, no endpoint, or only remote endpoints. Each group has a
-/// client outside, on the node and in its pods. `?` means unknown.
+/// Who answers with Cilium: three groups of letters, for clients outside, on the node and in its pods. The letters of a
+/// group are the answers with a usable endpoint, no endpoint, and only remote endpoints. `?` means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     let assumptions = assumptions(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
@@ -113,7 +113,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
     for address in ["203.0.113.1", "203.0.113.2"] {
         assert_eq!(under_cilium(&two, address), "??? PUP PUP", "{address} of lo");
     }
-    // A Node with a public address and a private address: the version of Cilium decides.
+    // Whether Cilium serves the Node's public or private address depends on Cilium's version.
     let public = "2001:db8:1::5";
     let mut world = cilium(|_| {}).address("eth0", public).address("eth0", "2001:db8:1::6");
     let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
@@ -248,8 +248,8 @@ fn without_the_nodes_object_and_settings_little_is_known_of_cilium() {
     assert_eq!(under_cilium(&cilium(|_| {}).address("eth0", "fe80::1"), "fe80::1").chars().next(), Some('?'));
 }
 
-/// `eth1` is no device of Cilium. Cilium serves a load balancer's address on `eth1` for the node, and for packets from
-/// outside that arrive on a device of Cilium.
+/// `eth1` is not a device of Cilium, but has a load balancer's address. Cilium serves this address for the node, and
+/// for packets from outside that arrive on a device of Cilium.
 #[test]
 fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
     let world =
