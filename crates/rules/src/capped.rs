@@ -12,8 +12,8 @@ pub(super) const OF_RULE: usize = 1024;
 /// The largest number of judgements in memory. At this number, only the worst judgements are kept.
 const HELD: usize = 2048;
 
-/// The judgements of one rule. If there are too many, only the worst are kept, and a judgement *unknown* reports the
-/// cut.
+/// The judgements of one rule. If a rule finds too many, only the worst judgements are kept, and a judgement *unknown*
+/// reports the cut.
 pub(super) struct Capped<'a> {
     snapshot: &'a Snapshot,
     source: Source,
@@ -27,8 +27,8 @@ impl<'a> Capped<'a> {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
 
-    /// Whether one more judgement about this subject would be kept, if it is no worse than the others. A worse
-    /// judgement replaces a milder one.
+    /// Whether the limit permits one more judgement about this subject. Above the limit, a worse judgement still
+    /// replaces a milder one.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         self.of_subject.get(subject).is_none_or(|capped| *capped < OF_SUBJECT)
     }

@@ -118,7 +118,7 @@ impl Network<'_> {
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
-        // A process can close its socket. A connection in TIME_WAIT only ends after its time-out.
+        // A process can close its socket. A connection in TIME_WAIT belongs to no process, and ends after a time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {

@@ -54,7 +54,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     fn of(round: &'r Round<'a>, place: Port, need: Need<'a>) -> Option<Self> {
         let subject = match need {
             Need::HealthCheck(service) => Subject::service(service),
-            // Another program may answer the probe.
+            // If the pod does not fail, another program may answer the probe.
             Need::Probe(pod, _) if !pod.failing => return None,
             Need::Declared(..) | Need::Probe(..) | Need::Reported(..) => Subject::pod(need.unready_pod()?),
             // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
@@ -139,8 +139,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the socket belongs to the container that needs the port. Sockets of a container that no longer exists
-    /// count too. `None` if the socket belongs to no container of the pod.
+    /// Whether the socket belongs to the container that needs the port. A socket of a container that no longer exists
+    /// counts too. `None` if the socket belongs to no container of the pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -150,7 +150,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     }
 
     /// Whether a socket belongs to a container without a server on this port: another container of the pod, or a pod of
-    /// another workload. Without a server, the container opened the connection itself.
+    /// another workload. Such a container opened the connection itself.
     fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
         if let Some(is_its) = self.is_of_its_container(socket) {
             return !is_its;

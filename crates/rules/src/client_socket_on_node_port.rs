@@ -52,8 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // If the ephemeral port range was not read, no listening socket counts as a client here.
-    // `listener-on-node-port/loses` reports the unread range.
+    // An unconnected UDP socket counts as a client if its port is ephemeral. If the ephemeral port range was not read,
+    // this rule leaves out such sockets. `listener-on-node-port/loses` reports the unread range.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
@@ -95,8 +95,8 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers that were read. `Err` is the reason why they were not read. Then the proxy's settings show
-    /// which virtual servers to expect.
+    /// The virtual servers of IPVS, or the reason why they were not read. If they were not read, the rule uses the
+    /// proxy's settings instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
@@ -168,15 +168,15 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// If every possible setting leads to a problem, the mildest of these severities counts. If only some settings lead
-    /// to a problem, and all problems are information, the severity is information.
+    /// If every possible setting leads to a problem, the severity is the mildest of these problems. If only some
+    /// settings lead to a problem, the severity is information or unknown.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
-        // If the mode is not known, the addresses do not matter: in one of the possible modes, the connection is
-        // harmless.
+        // If the mode is unknown, the socket is treated like a socket on every address. The result does not change,
+        // because the connection is harmless in one of the possible modes.
         let everywhere = is_everywhere(socket) || self.addressed.assumptions.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let Some(severity) = self.severity_in(assumption, socket, claim) else { return Ok(None) };
@@ -223,7 +223,8 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Packets of known connections are not redirected.
+    /// Whether the data plane may redirect packets that are for the socket. Packets of connections that the kernel
+    /// tracks are not redirected.
     fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
         match (assumption.mode(), claim, &self.virtual_servers) {
@@ -231,8 +232,8 @@ impl<'a> Node<'_, 'a> {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
             (_, None, _) => false,
-            // Cilium translates packets from outside when they arrive. For a connection of this node, it translates the
-            // destination when the client connects.
+            // Cilium translates packets from outside when they arrive. For a connection of this node, Cilium translates
+            // the destination when the client calls `connect`.
             (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {

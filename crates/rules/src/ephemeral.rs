@@ -22,8 +22,8 @@ pub(super) fn share(some: u32, all: u32) -> String {
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
 }
 
-/// An ephemeral port range above the NodePorts, not smaller than the default range. Its end is the default end, or
-/// 65535 if the range would be too small.
+/// An ephemeral port range above the NodePorts, at least as large as the default range. The range ends at the default
+/// end, or at 65535 if the default end makes the range too small.
 pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     let first = node_ports.last.checked_add(1)?;
     let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
@@ -31,11 +31,11 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
 }
 
-/// The ports that the kernel may choose on a node, or the reason why they are not known. They are computed once for
-/// many sockets.
+/// The ports that the kernel may choose on a node, or the reason why they are not known. Callers compute the ports once
+/// for many sockets.
 pub(super) struct EphemeralPorts {
     now: Result<PortSet, Gap>,
-    /// The ports from which the kernel chose the ports of the open sockets. `--set` changes no open socket.
+    /// The ports from which the kernel chose the ports of the open sockets. `--set` does not change these ports.
     of_sockets: Result<PortSet, Gap>,
     /// The ports that would also be in `of_sockets` if they were not reserved.
     reserved: PortSet,
@@ -51,7 +51,8 @@ impl EphemeralPorts {
         Self { now: effective_ephemeral(snapshot), of_sockets: choosable(sysctls), reserved }
     }
 
-    /// Whether a listening socket may belong to a client. An unconnected UDP socket on an ephemeral port usually does.
+    /// Whether a listening socket may belong to a client. An unconnected UDP socket on an ephemeral port usually
+    /// belongs to a client.
     ///
     /// # Errors
     /// If the result depends on the range, and the range was not read.
@@ -62,8 +63,8 @@ impl EphemeralPorts {
         self.gave(socket.local_port)
     }
 
-    /// The assumption under which a socket belongs to a server, if its port is reserved now. The kernel does not show
-    /// when a port was reserved.
+    /// The assumption in words that the port was reserved before the socket was opened. With this assumption, the
+    /// socket belongs to a server. `None` if the port is not reserved now.
     pub(super) fn assumed_of(&self, socket: &Socket) -> Option<String> {
         let (port, protocol) = (socket.local_port, socket.protocol);
         let is_reserved = is_unconnected(socket) && self.reserved.contains(port);
@@ -79,7 +80,7 @@ impl EphemeralPorts {
         self.of_sockets.as_ref().map(|ports| ports.contains(port)).map_err(Gap::clone)
     }
 
-    /// False if the ports are not known.
+    /// Whether the kernel may choose the port now. False if the kernel's ports are not known.
     pub(super) fn contain(&self, port: u16) -> bool {
         self.now.as_ref().is_ok_and(|ports| ports.contains(port))
     }

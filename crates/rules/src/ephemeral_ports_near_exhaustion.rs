@@ -71,7 +71,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// The judgement of one pod. The pod's settings come from its specification, otherwise from the defaults: to read them
+/// The judgement of one pod. The settings are those of the pod's specification, or the defaults. To read the settings
 /// from the kernel, the agent would need CAP_SYS_ADMIN and a thread in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
@@ -152,8 +152,8 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The missing count, if one destination may use most of these ports, and the scan did not count connections on
-/// exactly these ports.
+/// The missing count of connections, or `None` if the count is known or cannot matter. The count matters if one
+/// destination may use most of these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
@@ -269,8 +269,9 @@ fn evidence(
     }
 }
 
-/// The ports of the pod's servers stay reserved, because a server cannot restart while a connection has its port. If
-/// the servers' ports are not known, only the end of the range moves. `None` if few ports would be added.
+/// The widest range for a pod, without the ports of the pod's servers: a server cannot restart while a connection has
+/// its port. If the servers' ports are not known, the start of the range stays. `None` if the wider range adds at most
+/// [`FEW`] ports.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
@@ -320,8 +321,8 @@ const FEW: u32 = 1024;
 /// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with a higher end, the default end if possible. `None` if no end is higher, if a server or a
-/// NodePort needs an added port, or if an input was not read.
+/// The host's range with a higher end: the default end, or 65535 if the range already ends at the default end or above.
+/// `None` if the range ends at 65535, if an added port is needed, or if an input was not read.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;

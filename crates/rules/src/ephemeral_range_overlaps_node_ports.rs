@@ -91,7 +91,7 @@ impl Start {
     }
 }
 
-/// Connections hang only after the running agent ends.
+/// Connections hang as soon as the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
@@ -188,8 +188,8 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether servers need no port of a new ephemeral port range. If a server needs one, the remedy would cause
-    /// another finding. A port that may be needed counts as needed.
+    /// Whether servers need no port of a new ephemeral port range. A remedy with a range that contains such a port
+    /// would cause another finding. A port that may be needed counts as needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));

@@ -92,7 +92,8 @@ fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     }
 }
 
-/// The evidence about a subject, merged from all judgements about this subject. Fails if there is none.
+/// The evidence about a subject, merged from all judgements about this subject. Fails if there is no judgement of a
+/// problem.
 #[track_caller]
 pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Evidence {
     let judgements = ask(rule, snapshot).expect("the rule can judge");

@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut left = MOST_COMPARED;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     for (ip, claims) in common_addresses(snapshot, services, mode) {
-        // Each Service at this address already has the largest number of findings.
+        // Leaves out the address if each of its Services already has the largest number of findings.
         if !claims.iter().any(|claim| capped.takes(&Subject::service(claim.service))) {
             capped.leave_out();
             continue;
@@ -52,7 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Existing Services are left out: their ports are not lost, or another finding reports the loss.
+/// Judges Services without a uid, which do not exist in the cluster yet. For existing Services, the rule compares ports
+/// instead.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
     let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
@@ -100,7 +101,8 @@ fn share_a_port(one: &Service, other: &Service) -> bool {
     other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }
 
-/// At least one of the claims is not a cluster IP. Addresses with the cluster IP of a Service come first.
+/// Each address that several Services claim, with the claims. At least one claim is an external address. Addresses that
+/// are also a cluster IP come first.
 fn common_addresses<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
@@ -155,7 +157,7 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// The API server or a controller chooses all other addresses.
+/// Whether a user wrote the address. The API server or a controller chooses the addresses of all other fields.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }

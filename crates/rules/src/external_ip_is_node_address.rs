@@ -45,8 +45,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
-        // Without this node's Node object, only the links show the node's own addresses. Without the links too, this
-        // node would count as another node.
+        // Without its Node object, this node knows its own addresses only from the links. If the links were not read
+        // either, this node would judge itself as another node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -93,7 +93,8 @@ struct Here<'r, 'a> {
     /// Whether the cluster has only one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
-    /// The value is the link on which an ipvs proxy bound the address, otherwise `None`.
+    /// Each address of this node, with the link on which an ipvs proxy bound the address. The link is `None` for an
+    /// address that an ipvs proxy did not bind.
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, if its Node object was read.
     own: Option<&'a str>,
@@ -123,7 +124,7 @@ impl Here<'_, '_> {
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node counts as its own, even if the Node object does not list the address.
+        // An address of this node is judged here, even if the Node object does not list the address.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 let lost = self.listener(claim, owners, port);
@@ -174,7 +175,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// If this node's Node object was not read, a link with the address decides.
+    /// If this node's Node object was not read, an address on one of this node's links is an address of this node.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -251,7 +252,8 @@ impl Here<'_, '_> {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
-        // In another mode, an earlier ipvs proxy left the address on this node, perhaps only on this node.
+        // In another mode, an earlier ipvs proxy left the address on this node. Other nodes may not have the address,
+        // so the evidence stays about this node.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         let evidence = self.with_facts(evidence, claim, owners);
         let Some((_, by, pool)) = self.announcer(claim, owners) else { return evidence };
@@ -269,9 +271,9 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// The controller that announces an address of a Node, the address pool or announcing node, and the step that ends
-    /// the announcement. Only for an address that the kubelet and the API server use for the Node. `None` if no
-    /// controller announces the address, as with ServiceLB of k3s.
+    /// Returns the controller that announces an address of a Node, the address pool or announcing node, and the step
+    /// that ends the announcement. The address must be one that the kubelet and the API server use for the Node. `None`
+    /// if no controller announces the address, as with ServiceLB of k3s.
     fn announcer(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<(&'static str, String, Step)> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
@@ -400,9 +402,9 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The claims to judge: all addresses of this node, because a process may listen there. A Service may claim any number
-/// of other Nodes' addresses, so only some of them are judged, InternalIPs first. All addresses of a Service are one
-/// finding, as severe as the worst address. Its remedies are only for the judged addresses.
+/// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
+/// addresses. A Service may claim any number of other Nodes' addresses, so the rule judges only the first of these,
+/// InternalIPs before others. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();

@@ -99,7 +99,8 @@ impl Node<'_, '_> {
             .collect()
     }
 
-    /// `None` if no NodePort is served on the address.
+    /// The vantage points from which the NodePort loses connections. `None` if the NodePort is not served on the
+    /// address.
     fn lost(
         &self,
         assumption: &Assumption,

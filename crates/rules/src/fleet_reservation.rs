@@ -29,7 +29,7 @@ pub struct NodeGuard {
 pub enum GuardRun {
     /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
-    /// A process has the guard's lock, but the guard's last success is this time ago.
+    /// A process has the guard's lock, but the guard has not succeeded for this time.
     Stuck(Duration),
     /// No process has the guard's lock.
     Ended,
@@ -46,16 +46,16 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports that the kernel may give to outgoing connections: of the NodePort range, of Services outside this range,
-    /// hostPorts, and of servers of this node.
+    /// Ports that the kernel may give to outgoing connections. Such ports are ports of the NodePort range, NodePorts
+    /// outside this range, hostPorts, and ports of this node's servers.
     pub exposed: PortSet,
-    /// The unread input, because of which more ports may be exposed.
+    /// An unread input that may hide more exposed ports.
     pub unread: Option<Gap>,
     /// The guard of this node, if a guard has reserved ports.
     pub guard: Option<NodeGuard>,
     /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows them.
     used: PortSet,
-    /// Whether a guard runs and Services were read. If so, NodePorts without a Service need no reservation.
+    /// Whether a guard runs and Services were read. If true, only the NodePorts of Services need a reservation.
     is_guarded: bool,
 }
 
@@ -64,11 +64,11 @@ pub struct NodeReservation {
 pub struct ReservedList {
     /// The ports that nodes reserve now, NodePorts, hostPorts, and ports of servers.
     pub ports: PortSet,
-    /// Whether the list contains all NodePorts. If they would leave too few ports for outgoing connections, the list
-    /// has only the NodePorts of Services. Without a list, `false`.
+    /// Whether the list contains all NodePorts. The list has only the NodePorts of Services if all NodePorts would
+    /// leave too few ports for outgoing connections. `false` if there is no list.
     pub whole_range: bool,
-    /// Whether each node is compared with its own ports, not with the list. This is so if nodes report different
-    /// NodePort ranges, or if there is no list.
+    /// Whether each node is compared with its own ports instead of the list. True if nodes report different NodePort
+    /// ranges, or if there is no list.
     pub of_each: bool,
 }
 
@@ -117,9 +117,9 @@ impl NodeReservation {
         Ok(its)
     }
 
-    /// The ports that this node should reserve, and may give to outgoing connections now. With a guard, these are
-    /// NodePorts of Services, hostPorts and ports of servers. Otherwise the ports of the list, or with `of_each` the
-    /// node's own ports.
+    /// The ports that this node should reserve, but that its kernel may give to outgoing connections now. If a guard
+    /// runs, the node should reserve the NodePorts of Services, hostPorts and ports of servers. Otherwise, the node
+    /// should reserve the ports of the list, or its own ports if `of_each` is true.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),
@@ -128,9 +128,9 @@ impl NodeReservation {
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
-    /// The NodePorts that are not in `list`, and that outgoing connections may get. No Service has these NodePorts yet,
-    /// and a list with all NodePorts would leave too few ports. Empty if a guard runs: the guard reserves a NodePort
-    /// when a Service gets it.
+    /// The NodePorts outside `list` that outgoing connections may get. A Service may get such a NodePort later. The
+    /// list leaves these NodePorts out, because it would leave too few ports for outgoing connections otherwise. Empty
+    /// if a guard runs: the guard reserves a NodePort when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         if self.is_guarded {
             return PortSet::default();
@@ -159,7 +159,7 @@ impl NodeReservation {
         ports_in_words(&self.reserved)
     }
 
-    /// The ports that the node should reserve, and may give to outgoing connections now, as text.
+    /// The ports of [`Self::lacks`], as text.
     pub fn lacks_in_words(&self, list: &ReservedList) -> String {
         counted(&self.lacks(list))
     }
@@ -245,7 +245,7 @@ impl FleetReservation {
         }
     }
 
-    /// An ephemeral port range above all NodePorts, if enough ports are left there.
+    /// An ephemeral port range above all NodePorts, if that range is large enough.
     pub fn range_above(&self) -> Option<PortRange> {
         range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
     }

@@ -11,8 +11,9 @@ use portreeve_facts::{
     Clients, Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
 };
 
-/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999. The usual
-/// ephemeral ports are left out: they may have more connections than a scan lists, and a new node chooses them.
+/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999. The default
+/// ephemeral ports are left out. These ports may have more connections than a scan lists, and the kernel of a new node
+/// gives them to connections.
 const OF_HOSTS: [PortRange; 3] = [
     PortRange { first: 10_000, last: PortRange::DEFAULT_EPHEMERAL.first - 1 },
     PortRange { first: PortRange::DEFAULT_EPHEMERAL.last + 1, last: u16::MAX },
@@ -27,9 +28,9 @@ pub struct FreePorts {
     taken: PortSet,
     /// Whether the numbers are for a server on the host's network, or for a hostPort.
     of_hosts: bool,
-    /// Unread input with the name of its node. Because of it, a port in use may look free.
+    /// Unread input with the name of its node. Because of such a gap, a port in use may look free.
     pub unread: Vec<(String, Gap)>,
-    /// Whether a scan has the Services. Without the Services, no port is known to be free.
+    /// Whether a scan has the Services. If Services were not read, any NodePort may be in use.
     allocations: bool,
     /// The users of ports that unread input may hide.
     pub hidden: Hidden,
@@ -78,8 +79,8 @@ impl FreePorts {
             }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // If the nodes' ranges have no common port, no port is free. `range` cannot be empty, so the old range
-                // stays, and all its ports count as in use.
+                // If the nodes' ranges have no common port, no port is free. The type of `range` has no empty value. So
+                // the old range stays, and all its ports count as in use.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -137,13 +138,13 @@ impl FreePorts {
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.needed_ports()).map(|(number, _)| number));
-        // The last step, because only ports without another user must have been searched.
+        // This step is the last, because it checks the ports that have no other user.
         if self.of_hosts {
             self.take_of_hosts(round);
         }
     }
 
-    /// Adds the ports that a NodePort can have, and a server cannot have: reserved ports, and local ports of outgoing
+    /// Adds ports that a NodePort can have, but a server cannot have: reserved ports, and local ports of outgoing
     /// connections.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
@@ -183,8 +184,9 @@ impl FreePorts {
         OF_HOSTS.into_iter().filter(|_| self.of_hosts).collect()
     }
 
-    /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, there are none,
-    /// because each port may be in use. Unread redirections are an exception: few scans have the right to read them.
+    /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, the result is
+    /// empty, because each port may be in use. Unread redirections are an exception, because few scans have the right
+    /// to read redirections.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.doubt().is_none())
     }
@@ -221,7 +223,7 @@ impl FreePorts {
         self.of_hosts
     }
 
-    /// Whether the range and the Services are known. Without both, no port can be suggested.
+    /// Whether the range and the Services are known. Portreeve suggests a port only if both are known.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()
     }
@@ -235,9 +237,9 @@ impl FreePorts {
     }
 }
 
-/// A free number for each number of each Service, from the scan of one node. All free numbers differ, so two users with
-/// the same report do not choose one number. The order of the Services decides, so a number does not depend on other
-/// findings. If too few numbers are free, the last Services get none.
+/// A free number for each number of each Service, from the scan of one node. Each free number is given once, so two
+/// users with the same report choose different numbers. The numbers are given in the order of the Services, so a number
+/// does not change with other findings. If too few numbers are free, the last Services get no number.
 pub(super) struct Alternatives {
     /// The free number for each number that a Service has now.
     free: HashMap<(*const Service, Number), u16>,
@@ -257,8 +259,8 @@ impl Alternatives {
         Self { free: wanted.zip(free.ports()).collect() }
     }
 
-    /// The free number for a port of a Service. If `port` is `None`, the free number for the health check of the
-    /// Service. TCP and UDP entries with equal port and number get the same free number.
+    /// The free number for a port of a Service. If `port` is `None`, the result is the free number for the Service's
+    /// health check. TCP and UDP entries with equal port and number get the same free number.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
         let number = match port {
             Some(port) => (port.node_port?, Some(port.port)),
@@ -277,12 +279,12 @@ fn numbers(service: &Service) -> BTreeSet<Number> {
 pub struct FreePort {
     /// The number, from 1 to 65535.
     pub number: u16,
-    /// The first unread input that may hide a user of the number. Unread redirections do not count.
+    /// The first unread input that may hide a user of the number. Unread redirections are ignored.
     pub unread: Option<Gap>,
 }
 
-/// A free NodePort other than `refused`, from the scan of one node. `None` without the Services or the NodePort range,
-/// or if no NodePort is free.
+/// A free NodePort other than `refused`, from the scan of one node. `None` if Services or the NodePort range were not
+/// read, or if no NodePort is free.
 pub fn free_port(snapshot: &Snapshot, refused: u16) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
     // Remedies give the first free numbers to the Services that exist.

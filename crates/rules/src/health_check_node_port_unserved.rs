@@ -87,7 +87,8 @@ impl<'a> Node<'_, 'a> {
         Ok(!node.excluded_from_load_balancers)
     }
 
-    /// The problem of a health check. `None` if the proxy answers: its answer names the Service, or it owns the socket.
+    /// The problem of a health check. `None` if the proxy answers: the answer names the Service, or the proxy owns the
+    /// socket.
     fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);

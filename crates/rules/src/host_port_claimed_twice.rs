@@ -136,8 +136,8 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
     };
-    // For each address, the workloads that want the number there. The key `None` means every address. Equal ports of
-    // one workload are next to each other.
+    // For each address, the workloads that want the port number on this address. The key `None` means every address.
+    // Equal ports of one workload are next to each other.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
     for (workload, port) in claims {
         let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();

@@ -88,7 +88,8 @@ struct LeftBehind<'a> {
     loser: Option<Loser>,
 }
 
-/// A redirection for one address does not take connections to loopback.
+/// The vantage points whose connections the redirection takes. A redirection for one address does not take connections
+/// to loopback.
 fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
@@ -146,7 +147,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// Pods are not included.
+    /// The process or Service that loses connections to the redirection. Pods are checked before.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),

@@ -120,7 +120,8 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether the socket may be a client's, or is the proxy's own. Other variants report a hostPort that a Service has.
+    /// Whether the socket may be a client's, or is the proxy's own. If the hostPort is also a Service's port, other
+    /// variants report the conflict.
     fn excuse(&self, number: Port, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
         let mut needs = self.round.needs().known(Unread::Reported("the gap of Services")).at(number).iter();
         let is_of_proxy = is_node_port || needs.any(|need| matches!(need, Need::HealthCheck(_)));
@@ -209,13 +210,13 @@ impl Node<'_, '_> {
     }
 }
 
-/// Whether a container runtime may have opened this socket to keep a hostPort. No container runtime is in a pod. If the
-/// port is also a NodePort, a process that keeps the port for no pod loses connections. If the runtime is unknown, a
-/// socket on each hostPort then proves nothing: there may be only one hostPort.
+/// Whether a container runtime may have opened this socket to hold a hostPort. A process in a pod is not a container
+/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort this
+/// is not enough, because the node may have only one hostPort.
 ///
 /// # Errors
-/// If the result depends on the socket's owner, and the owner was not read. On a NodePort also if the process may be
-/// the runtime, and the runtime is unknown.
+/// If the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the runtime is
+/// unknown, and the process may be the runtime.
 pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
     let of_runtime = holds_host_ports(runtime_of(round.now));
     let holds = match of_runtime {
@@ -264,9 +265,9 @@ fn runtime_of(snapshot: &Snapshot) -> Option<&str> {
     snapshot.own_node()?.container_runtime.as_deref()
 }
 
-/// Whether the container runtime opens a socket for every hostPort. CRI-O up to 1.30 does (cri-o
-/// internal/hostport/hostport_manager.go). Docker's runtimes do with kubenet only (kubernetes pkg/kubelet/dockershim,
-/// Mirantis/cri-dockerd network/hostport).
+/// Whether the container runtime opens a socket for every hostPort. CRI-O opens such sockets up to 1.30 (cri-o
+/// internal/hostport/hostport_manager.go). Docker's runtimes open such sockets if kubenet is the network plugin
+/// (kubernetes pkg/kubelet/dockershim, Mirantis/cri-dockerd network/hostport).
 fn holds_host_ports(runtime: Option<&str>) -> Option<bool> {
     match runtime?.split_once("://")? {
         ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),

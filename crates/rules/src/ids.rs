@@ -39,9 +39,9 @@ pub struct Variant {
     /// The severities that `lint` can report, if they differ from the severities of agents. `lint` reads some facts
     /// that agents do not read, such as workloads, and may lack other facts, such as sockets.
     pub in_manifests: &'static [Severity],
-    /// Whether `lint` never reports the variant, although the rule judges manifests too.
+    /// Whether only agents report the variant, although the rule also judges manifests.
     pub never_in_manifests: bool,
-    /// Whether the finding can be about a Service or a Pod. Otherwise it is about a Node or the cluster.
+    /// Whether the finding can be about a Service or a Pod. If false, the finding is about a Node or the cluster.
     pub of_objects: bool,
 }
 
@@ -65,7 +65,7 @@ pub enum Arbiter {
     Bind,
     /// The scheduler decides which pod runs on a node.
     Scheduler,
-    /// The API server decides which object has a number, over all protocols.
+    /// The API server decides which object has a number, for all protocols together.
     Allocator,
     /// The source port of a connection decides which program gets the answers.
     Replies,
@@ -378,7 +378,7 @@ pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     variants.iter().map(known).max().unwrap_or(Critical)
 }
 
-/// Whether a finding of these variants can be about a Service or a Pod. An unknown id or variant counts as yes.
+/// Whether a finding of these variants can be about a Service or a Pod. True if the id or a variant is unknown.
 pub fn can_be_of_objects<T: AsRef<str>>(rule: &str, variants: &[T]) -> bool {
     let can_be =
         |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).is_none_or(|variant| variant.of_objects);
@@ -443,7 +443,8 @@ impl Named {
         self.id.name.0 == rule && self.variant.is_none_or(|named| named == variant)
     }
 
-    /// Whether this name includes one of these variants of an id. Without variants, each variant may be meant.
+    /// Whether this name includes one of these variants of an id. If `variants` is empty, each variant of the id may be
+    /// meant.
     pub fn names_any<T: AsRef<str>>(&self, rule: &str, variants: &[T]) -> bool {
         variants.is_empty() && self.id.name.0 == rule
             || variants.iter().any(|variant| self.names(rule, variant.as_ref()))

@@ -85,8 +85,8 @@ struct Known<'a> {
     unread_slice: Option<&'a Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
-    /// This node's addresses on other links than the ipvs device. They are the node's own, even if its name is not
-    /// known.
+    /// This node's addresses on links other than the ipvs device. Such an address belongs to this node, even if the
+    /// node's name is not known.
     own: HashSet<IpAddr>,
     services: Result<Claims<'a>, Gap>,
 }
@@ -141,7 +141,7 @@ impl<'a> Known<'a> {
     }
 
     /// Every object that has the address, except this node. Empty if the address belongs to this node, or if another
-    /// rule reports it.
+    /// rule reports the address.
     ///
     /// # Errors
     /// If the owner is not certain. The error is the unread input.

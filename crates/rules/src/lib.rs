@@ -1,8 +1,8 @@
-//! Finds problems and their start: pure functions from a [`Round`] to judgements, one file for each rule. Also the
-//! types of findings, the ledger that keeps findings from round to round, and lint.
+//! Finds problems, and the time when each problem started. Each rule is a pure function from a [`Round`] to judgements,
+//! in a file of its own. The crate also has the types of findings, the ledger that keeps findings from round to round,
+//! and lint.
 //!
-//! The crate never reads anything except [`Round`] and [`Limits`], never keeps state between rounds except in the
-//! ledger, and never logs.
+//! Rules read only [`Round`] and [`Limits`]. Only the ledger keeps state between rounds. The crate does not log.
 //!
 //! To add a rule, copy the shortest rule, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its
 //! variant or its id in `ids.rs`. CONTRIBUTING.md lists the other files.
@@ -206,8 +206,8 @@ impl Opinion {
     }
 }
 
-/// The judgements of a rule about listeners, if UDP listeners were not read: the judgements about other protocols, and
-/// an unknown result.
+/// If UDP listeners were not read, leaves out the judgements that UDP listeners could change, and adds an unknown
+/// result.
 fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
@@ -216,8 +216,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs the rules one after another, as the caller reads the results, so that only one rule's judgements are in memory
-/// at once. If a rule panics, the other rules still run.
+/// Runs each rule when the caller asks for its result, so that only one rule's judgements are in memory at once. If a
+/// rule panics, the other rules still run.
 pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

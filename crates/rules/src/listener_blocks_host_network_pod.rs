@@ -72,8 +72,8 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// If Cilium refuses the port, the finding names Cilium before a listener. Without the listener, Cilium would still
-    /// refuse the port.
+    /// If Cilium refuses the port, the finding names Cilium before a listener. Cilium would still refuse the port after
+    /// the listener ends.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
@@ -114,13 +114,13 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether a container of the pod failed, and no container runs. If so, a process of the pod on the port is left
+    /// Whether a container of the pod failed, and no container runs. If true, a process of the pod on the port is left
     /// over from an earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }
 
-    /// Whether a container ended with an error, and has not run for long since then.
+    /// Whether a container ended with an error, and has run for less than [`LONGEST_BACK_OFF`] since its last start.
     fn is_failing(&self) -> bool {
         let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
         self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
@@ -182,7 +182,7 @@ impl Blocked<'_, '_> {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
         // If Cilium refuses `bind` in one family only, a server of the other family may be able to listen. For example,
-        // a server on `::` with a Service that has IPv4 only.
+        // the Service has IPv4 only, and the server listens on `::`.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), self.is_failing() || !self.is_probed()),
@@ -261,8 +261,8 @@ impl Blocked<'_, '_> {
         if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
-    /// Whether this socket certainly blocks the pod: it has an address of the pod, and no second process can bind the
-    /// port.
+    /// Whether this socket certainly blocks the pod: the socket is on an address of the pod, and only one process can
+    /// bind the port.
     fn is_in_every_way(&self, socket: &Socket) -> bool {
         let declared = self.declared();
         let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));

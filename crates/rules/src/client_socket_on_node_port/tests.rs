@@ -317,7 +317,8 @@ fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
 }
 
-/// The annotation `service.cilium.io/type` selects one kind of Service ports. Cilium always serves external IPs.
+/// The annotation `service.cilium.io/type` limits a Service to one kind of ports. Cilium serves external IPs with every
+/// value of the annotation.
 #[test]
 fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves() {
     let world = |only: ServiceKind, change: fn(World) -> World, port: u16| {

@@ -1,4 +1,5 @@
-//! The change that a step of a remedy makes, as data. A test applies it to a snapshot, and judges the snapshot again.
+//! The change that a step of a remedy makes, as data. A test applies the change to a snapshot, and judges the snapshot
+//! again.
 
 use std::net::IpAddr;
 
@@ -23,7 +24,7 @@ pub enum Effect {
     MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service no longer has this external IP.
     Release(ServiceRef, IpAddr),
-    /// Whether only nodes with a pod of the Service answer. If so, the API server chooses a healthCheckNodePort.
+    /// Whether only nodes with a pod of the Service answer. If true, the API server allocates a healthCheckNodePort.
     AnswerWithPodsOnly(ServiceRef, bool),
     /// A link no longer has this address.
     DeleteAddress(IpAddr, String),

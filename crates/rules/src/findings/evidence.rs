@@ -34,8 +34,8 @@ pub struct Evidence {
     pub beside: Vec<ClaimOf>,
 }
 
-/// The identity of a problem, without its sentence, values, remedies and vantage points, because these change. For
-/// example, while a proxy does not answer, fewer vantage points are certain.
+/// The parts of a problem whose change is reported again. The other parts may change from scan to scan. For example,
+/// while a proxy does not answer, fewer vantage points are certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.
@@ -153,8 +153,8 @@ impl Evidence {
     }
 
     /// Merges two problems of one subject, port and protocol. The worse problem keeps its sentence and severity.
-    /// Vantage points are merged, no value is listed twice, and each remedy ends both problems. If one problem is about
-    /// this node, the merged problem is too: otherwise another node's report could replace it.
+    /// Vantage points and values are merged, and each remedy ends both problems. If one of the problems is about this
+    /// node, the merged problem is about this node: a report of another node must not replace it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

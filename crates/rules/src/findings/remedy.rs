@@ -67,7 +67,7 @@ impl Step {
         self.effect.as_deref()
     }
 
-    /// The words that stay true later and on other nodes: the advice without chosen values, otherwise the text.
+    /// The words that stay true later and on other nodes: `lasting` if there is one, otherwise the text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -95,7 +95,7 @@ impl From<Vec<Step>> for Remedy {
 }
 
 /// The remedies of two problems that are reported together. Each combined remedy ends both problems. The most direct
-/// remedies are combined first, and a step of both remedies is listed once.
+/// remedies are combined first, and a step that both remedies have is listed once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

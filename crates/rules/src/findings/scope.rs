@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// This node: another node reports another problem, even about the same object.
+    /// The problem is about this node. Another node reports a separate problem, even about the same object.
     #[default]
     Node,
-    /// The cluster: all nodes see the same problem, so one report is enough.
+    /// The problem is about the cluster. All nodes see the same problem, so one report is enough.
     Cluster,
 }
 

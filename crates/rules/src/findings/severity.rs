@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing. Never an Event.
+    /// Information about a risk or an oddity. Portreeve writes no Event for it.
     Info,
     /// Some connections fail now, or will fail after a usual change.
     Warning,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use portreeve_facts::{Pod, Service, Snapshot};
 
-/// A Kubernetes object, or the cluster as a whole. The uid is not compared: if a user creates an object again, its
-/// findings stay.
+/// A Kubernetes object, or the cluster as a whole. The comparison ignores the uid: if a user deletes an object and
+/// creates it again, its findings stay open.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// The subject's kind.
@@ -90,7 +90,7 @@ impl Subject {
         Self { kind: SubjectKind::Cluster, namespace: None, name: "cluster".to_owned(), uid: None }
     }
 
-    /// The number of ports and objects that one judgement about this subject is about: 0 for a whole node or cluster.
+    /// How many ports and objects a judgement about this subject covers: 0 for a whole node or cluster.
     pub fn claims(&self, port: Option<u16>) -> usize {
         usize::from(port.is_some() || self.kind.is_object())
     }

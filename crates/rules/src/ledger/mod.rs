@@ -1,7 +1,7 @@
 //! The ledger: the open findings and the times of their start.
 //!
-//! The ledger is a state machine: rounds of judgements go in, open findings and their changes come out. It never
-//! measures time: time is an argument. It contains nothing about single rules or nodes.
+//! The ledger is a state machine. Its input is rounds of judgements, and its output is the open findings and their
+//! changes. The caller gives the time. No rule and no node has a special case in the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,8 @@ pub struct Turn {
     pub rows: Rows,
     /// The number of consecutive rounds that must show a problem before the ledger raises it: 1 or 2.
     pub patience: u8,
-    /// The shortest duration of a problem that must last for two rounds. Two rounds may follow each other quickly.
+    /// The shortest duration of a problem that must last for two rounds, because two rounds may follow each other
+    /// quickly.
     pub settle: Duration,
     /// Objects that were not read in full. The rule's open findings about these objects stay open, unless the rule
     /// finds the objects healthy.
@@ -181,8 +182,9 @@ impl Ledger {
         }
     }
 
-    /// Closes the rule's open findings that this round does not report, unless they may still be true. If a finding has
-    /// a new variant, the old variant stays open until the new variant has lasted long enough.
+    /// Closes the rule's open findings that this round does not report. A finding stays open if the rule could not
+    /// judge its subject or port. If a finding has a new variant, the old variant stays open until the new variant has
+    /// lasted long enough.
     fn clear(
         &mut self,
         rows: Rows,
@@ -212,8 +214,9 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // New words and values of a finding replace the old ones at once. A new severity, scope or outcome must first
-        // last as long as a new problem, unless the subject was created again.
+        // New words and values of a finding replace the old ones at once. A new severity, scope or outcome must last as
+        // long as a new problem before it replaces the old one. If the subject was created again, all changes are taken
+        // at once.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
@@ -261,8 +264,8 @@ impl Claim {
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<Claim>,
-    /// Whether the rule could not judge the whole node or the whole cluster. If so, each of its open findings may still
-    /// be true.
+    /// Whether the rule could not judge the whole node or the whole cluster. If true, each of the rule's open findings
+    /// may still be true.
     everything: bool,
 }
 
@@ -272,8 +275,9 @@ impl Held {
         self.claims.insert(claim);
     }
 
-    /// Whether the finding of this claim may still be true. If the rule could not judge an object as a whole, all
-    /// findings about the object may be true. Ports that the rule found `healthy` are an exception.
+    /// Whether a finding with this claim may still be true, because the rule could not judge the claim. If the rule
+    /// could not judge an object as a whole, all findings about the object may be true, except for ports that are
+    /// `healthy`.
     fn holds(&self, claim: &Claim, healthy: bool) -> bool {
         let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
         self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))

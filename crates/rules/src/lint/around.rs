@@ -3,9 +3,9 @@
 use crate::wording::number_field;
 use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. A file without Pods or Nodes is no failure. If one failure leaves
-/// several kinds of objects unread, it is reported once, with these kinds. If the user gave the NodePort `range`, no
-/// other source of the range is needed.
+/// The inputs that lint needed and could not read. A file may lack Pods or Nodes. If one failure leaves several kinds
+/// of objects unread, the result has the failure once, with these kinds. If the user gave the NodePort `range`, lint
+/// needs no other source of the range.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);
@@ -49,7 +49,8 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
 }
 
-/// A NodePort or a healthCheckNodePort outside the assumed range. This is no proof: numbers of an earlier range remain.
+/// A NodePort or a healthCheckNodePort outside the assumed range. Such a number makes the assumed range doubtful, but
+/// may also be left from an earlier range.
 pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;

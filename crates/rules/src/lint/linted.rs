@@ -35,7 +35,7 @@ pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
-    /// The updated Services as they are in the cluster, by namespace and name.
+    /// The Services that manifests update, as they are in the cluster now, by namespace and name.
     pub(super) held: BTreeMap<(String, String), Arc<Service>>,
     /// Updates that the API server may refuse: the cluster does not show who chose a number.
     pub(super) unsure: Vec<(Arc<Service>, Gap)>,
@@ -43,8 +43,9 @@ pub struct Linted {
     free: Option<(&'static str, String)>,
 }
 
-/// The name and the list of the suggested NodePorts. If some users of ports were not read, the name promises only that
-/// no Service has them. A snapshot has only the scan of one node.
+/// The name and the list of the suggested NodePorts. The name states what is certain. If some users of ports were not
+/// read, only the Services are certain. If everything was read, the name is for one node, because a snapshot has the
+/// scan of one node.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
@@ -57,11 +58,11 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// A Service keeps its present number if its update has no number. kubectl and Helm match ports by `port`. They keep a
-/// number that the manifest never set. The API server matches ports by name, and keeps a number that no other port has
-/// (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
+/// If an update of a Service has no number, the Service keeps its present number. kubectl and Helm match ports by
+/// `port`, and keep a number that the manifest never set. The API server matches ports by name, and keeps a number that
+/// the update gives to no other port (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
-/// Returns a number that another port of the update has too, if the Service does not show who chose the number.
+/// Returns a number that the update also gives to another port, if the Service does not show who chose the number.
 fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return None;

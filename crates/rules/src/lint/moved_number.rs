@@ -1,5 +1,6 @@
-//! NodePorts that move between Services of the manifests. The API server gets one object after another, and compares a
-//! number with the numbers of that moment (Kubernetes 1.36 `pkg/registry/core/service/storage/alloc.go`).
+//! NodePorts that move between Services of the manifests. The API server gets one object after another. For each
+//! object, the API server compares a number with the numbers that Services have at this moment (Kubernetes 1.36
+//! `pkg/registry/core/service/storage/alloc.go`).
 
 use std::collections::HashMap;
 
@@ -11,8 +12,8 @@ use crate::{
 };
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
-/// Fields that the API server refuses in the order of the input. Another Service or field still has the number, and
-/// loses it only later. If the other field keeps its number, `node_port_claimed_twice.rs` reports both fields.
+/// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
+/// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports both fields instead.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
     // Of copies of a Service, the first copy counts.

@@ -68,7 +68,8 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
     }
 }
 
-/// The manifests may contain an object twice.
+/// The fields and objects of the manifests, by the claim, Service or port of a finding. The manifests may contain an
+/// object twice.
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
@@ -94,7 +95,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Whether a subject is in the manifests: a Service of the manifests, or another subject with a port that the
-    /// manifests claim. Manifests that accept all findings of the rule do not count.
+    /// manifests claim. Manifests that accept all findings of the rule are left out.
     fn are_about(&self, rows: Rows, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
         let manifests = match (kind, port) {
             (SubjectKind::Service, _) => self.services.get(&(namespace.as_deref().unwrap_or_default(), name.as_str())),
