@@ -1,5 +1,5 @@
-//! A process listens on a port of the NodePort range, or a pod in the host's network will listen there. No Service has
-//! the port yet.
+//! A process listens on a port of the NodePort range, or a pod in the host's network will listen on such a port. No
+//! Service has the port yet.
 
 use super::{
     Limits, Round, Rule,

@@ -78,7 +78,8 @@ impl<'a> Node<'_, 'a> {
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
         let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
         let (lost, stratum) = match (unknown, lost(is_endpoint)) {
-            // If the listener may be an endpoint, only connections that even an endpoint loses are certainly lost.
+            // It is unknown whether the listener is an endpoint. So the loss is certain only if the listener also loses
+            // connections as an endpoint.
             (Some(on), (Judged::Certain(..), stratum)) => match lost(may_be_endpoint) {
                 certain @ (Judged::Certain(..), _) => certain,
                 _ => (Judged::Depends { on, ever: None }, stratum),
@@ -118,9 +119,9 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points whose connections to the NodePort do not reach the listener. In a family in which the
-    /// listener is itself an endpoint of the Service, it loses only the connections that are refused on loopback.
-    /// Another Service may have the NodePort too, and may get all connections.
+    /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is an endpoint
+    /// of the Service in a family, only connections that are refused on loopback count as lost in this family. Another
+    /// Service may have the NodePort too, and may get all connections.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -166,8 +167,8 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// Whether the socket keeps a pod's hostPort for a container runtime. Another rule then reports the pod. Unknown if
-    /// Pods could not be read, but false if Pods were not requested.
+    /// Whether the socket keeps a pod's hostPort for a container runtime. If true, another rule reports the pod. The
+    /// result is an error if Pods could not be read, and false if Pods were not requested.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {

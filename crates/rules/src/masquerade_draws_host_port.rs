@@ -35,8 +35,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Whether an answer to a masqueraded connection can reach this hostPort: it is not only on loopback, and Cilium
-/// translates its protocol.
+/// Whether an answer to a masqueraded connection can reach this hostPort. The hostPort must have an address other than
+/// loopback, and a protocol that Cilium translates.
 fn can_meet(port: &ContainerPort) -> bool {
     port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
 }

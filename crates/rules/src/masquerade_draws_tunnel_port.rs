@@ -19,7 +19,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
-    // Without the right to read nft rules, the result is healthy, not unknown: the finding would be information only.
+    // If the agent has no right to read nft rules, the result is healthy instead of unknown, because the finding would
+    // be information.
     if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotRequested | Why::NotPermitted | Why::NotSupported))
     {
         return Ok(Vec::new());

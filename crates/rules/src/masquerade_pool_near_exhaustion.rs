@@ -11,11 +11,13 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"]
 /// The source ports that masquerading may give to a connection from an ephemeral port. A rule with `--to-ports` has
 /// other source ports (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// From this percentage in use, some new connections fail. The kernel tries about 240 ports of the range (the same
-/// function, `attempts`: 128, 64, 32 and 16 from random places). If all these ports are in use, the kernel drops the
-/// packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none of 100,000 fails.
+/// If this percentage of the source ports is in use, some new connections fail. The kernel tries about 240 ports of the
+/// range (`attempts` in the same function: 128, 64, 32 and 16 ports from random places). If all these ports are in use,
+/// the kernel drops the packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none
+/// of 100,000 fails.
 const FULL: u32 = 98;
-/// The percentage for a range that is assumed from the used ports. A few ports may be next to each other by chance.
+/// The percentage in use for an assumed range, from the lowest to the highest used port. The percentage is high,
+/// because a few used ports may be next to each other by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
@@ -37,8 +39,8 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// The range that is nearly used up. If most flows have another port than their client chose, and the ports are close
-/// together, a rule with `--to-ports` chose them. The range then contains at least all these ports.
+/// The range that is nearly used up. If most flows have a port that their client did not choose, and these ports are
+/// close together, a rule with `--to-ports` chose the ports. The range of this rule contains at least these ports.
 fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     let is_chosen = pool.moved * 2 > pool.used;
     let of_all = Some(CHOOSABLE).filter(|range| has(pool, range, limits.ephemeral_warning_percent));

@@ -13,7 +13,7 @@ pub(super) struct NeededPorts {
     declared: BTreeMap<(u16, Protocol), String>,
     /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
-    /// Ports of pods that may be on this node, whose name is unknown.
+    /// Ports of pods that may be on this node, because this node's name is unknown.
     perhaps: PortSet,
     unread: Option<Gap>,
 }
@@ -24,9 +24,9 @@ impl NeededPorts {
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let known = round.needs().known(Unread::Reported("NeededPorts::unread"));
         let all = known.ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
-        // Without a known proxy, the node may have no kube-proxy (kube-router, Antrea, OVN-Kubernetes). The guard
-        // starts before kube-proxy answers, so the guard reserves kube-proxy's ports even on a node without a known
-        // proxy.
+        // If the proxy is unknown, kube-proxy's ports are left out, because the node may have no kube-proxy
+        // (kube-router, Antrea, OVN-Kubernetes). The guard reserves kube-proxy's ports in this case too, because the
+        // guard starts before kube-proxy answers.
         let is_proxy_known = round.now.proxy_mode().is_ok();
         let is_there = |need: &Need<'_>| is_proxy_known || !matches!(need, Need::ProxyMetrics | Need::ProxyHealth(_));
         let all =

@@ -37,13 +37,13 @@ impl<'a> OnLinks<'a> {
         Self(by_ip)
     }
 
-    /// The device of an ipvs proxy does not count.
+    /// Whether a link has the address. The device of an ipvs proxy is ignored.
     pub(super) fn have(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().any(|it| !it.is_ipvs())
     }
 
-    /// For an address that no Node's status lists. Whether a program added the address to the node's own addresses: the
-    /// address has a prefix of full length (/32 or /128).
+    /// Whether a program added the address to the node's own addresses: the prefix has full length (/32 or /128).
+    /// Callers ask about addresses that no Node's status lists.
     pub(super) fn stands_alone(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().all(|it| it.is_alone())
     }
@@ -68,15 +68,16 @@ pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Addres
         .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
 }
 
-/// Whether an address is on `lo` or on a dummy link. Servers behind a load balancer usually keep the load balancer's
-/// address there.
+/// Whether an address is on `lo` or on a dummy link. Servers behind a load balancer usually have the load balancer's
+/// address on such a link.
 pub(super) fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
     let link = interfaces.links.iter().find(|link| link.name == *address.link);
     *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
 }
 
 /// Whether an address looks like the node's own address: it is the first address of its link and family, and its prefix
-/// has a network. Programs that move an address between nodes add it later, usually with a full prefix (/32 or /128).
+/// is shorter than /32 or /128. Programs that move an address between nodes add the address later, usually with the
+/// prefix /32 or /128.
 pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);

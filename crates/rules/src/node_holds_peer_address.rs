@@ -85,7 +85,7 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
-/// A Node with all these addresses is this node.
+/// Judges the addresses of Nodes without this node's own Node object. A Node whose addresses are all here is this node.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
     let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();

@@ -41,8 +41,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port });
         }
     }
-    // If Pods were not requested, there are no pods. If Pods could not be read, a workload may have pods already, and
-    // an unread pod may have a new Service's number. Each node compares an existing Service with its own pods.
+    // If Pods were not requested, the rule assumes that no pods exist. If Pods could not be read, the result is unknown
+    // for new Services and for workloads: an unread pod may have the number. For an existing Service, each node
+    // compares the Service with the node's own pods.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
@@ -54,8 +55,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut capped = Capped::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
-        // To count conflicts, not all pairs are compared. A claim conflicts with all other claims, except claims of its
-        // Service with the same port and another protocol.
+        // Conflicts are counted without comparing all pairs. A claim conflicts with all other claims, except claims of
+        // its Service with the same port and another protocol.
         let alike = LazyCell::new(|| {
             let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
             for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
@@ -198,7 +199,7 @@ impl Clash {
 }
 
 impl Claim<'_> {
-    /// Health checks are HTTP.
+    /// Health checks are HTTP, over TCP.
     fn protocol(&self) -> Protocol {
         self.port.map_or(Protocol::Tcp, |port| port.protocol)
     }
@@ -283,7 +284,7 @@ impl Other<'_> {
         }
     }
 
-    /// A NodePort does not take connections to loopback.
+    /// Whether the port is only on loopback. A NodePort does not take connections to a hostPort on loopback.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,

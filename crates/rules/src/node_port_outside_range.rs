@@ -24,7 +24,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         return Ok(Vec::new());
     }
     // The assumed range is wrong if an existing Service has a port outside the range. A Service that does not exist yet
-    // proves nothing.
+    // may itself be wrong.
     if outside.iter().any(|(service, ..)| service.uid.is_some()) {
         known_range(snapshot)?;
     }

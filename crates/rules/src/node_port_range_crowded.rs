@@ -70,7 +70,7 @@ impl Occupancy {
     }
 }
 
-/// An unread Service may use more ports.
+/// `at_least` is true if an unread Service may use more ports.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
@@ -124,7 +124,7 @@ fn evidence(
         .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
-/// The ports of a band that the API server chose, not a user, according to managedFields.
+/// The ports of a band that the API server chose itself, according to managedFields.
 fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
     let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
     let mut automatic: Vec<u16> =

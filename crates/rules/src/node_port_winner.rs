@@ -16,8 +16,8 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// The claim that gets the connections on these addresses, and the vantage points that lose the connections of the
-/// other claim.
+/// Which of the two claims gets the connections on these addresses, and from which vantage points the hostPort loses
+/// connections.
 pub(super) fn winner(
     round: &Round<'_>,
     (assumption, case): (&Assumption, &mut Case),

@@ -63,8 +63,8 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// The verdict is healthy if this node does not serve the part. A problem becomes unknown if it is not known whether
-/// this node serves the part.
+/// Changes the verdict to healthy if this node does not serve the part. Changes a problem to unknown if it is not known
+/// whether this node serves the part.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -91,7 +91,7 @@ impl KnownAllocations<'_> {
     }
 }
 
-/// The numbers that Services have. Without a cluster, no port is known to belong to a Service.
+/// The numbers that Services have. If no cluster is configured, the result has no numbers.
 ///
 /// # Errors
 /// If Services were requested and not read.

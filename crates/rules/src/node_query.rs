@@ -50,7 +50,7 @@ pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, po
     }
 }
 
-/// The ports that a failing pod's servers need in the pod's own network. None for other pods.
+/// The ports that a failing pod's servers need in the pod's own network. The set is empty for other pods.
 fn needed_in(pod: &Pod) -> PortSet {
     pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect()
 }

@@ -34,8 +34,8 @@ pub(super) struct Clues {
 }
 
 impl Clues {
-    /// The first fact that shows the opener decides. Some facts show the opener only probably, for example port
-    /// numbers.
+    /// Checks the facts in order, and returns at the first fact that shows the opener. Some facts, for example port
+    /// numbers, make the opener only probable.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
@@ -84,7 +84,7 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     }
 }
 
-/// `None` if the node's addresses were not read.
+/// Whether a connection leads to a listener on this node. `None` if the node's addresses were not read.
 pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
     let listens = |listener: &&Socket| match listener.local.to_canonical() {

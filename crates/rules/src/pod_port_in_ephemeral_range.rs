@@ -11,7 +11,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
-/// The rule needs only workloads, which are read from files. Without a scan of a node, it uses the default range.
+/// The rule needs only workloads, which are read from files. If no node was scanned, the rule uses the default range.
 pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["workload"], &[], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {

@@ -155,8 +155,9 @@ impl Alike<'_> {
     }
 }
 
-/// The waiting pods, the oldest first. Pods of one controller are one entry if they are for the same node, and if the
-/// kubelet refused all or none of them. The controller replaces each refused pod, so there may be thousands.
+/// The waiting pods, the oldest first. Pods of one controller that are for the same node are one entry. Pods that the
+/// kubelet refused and other pods are separate entries. The controller replaces each refused pod, so thousands of
+/// refused pods may exist.
 fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
     let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
@@ -198,7 +199,7 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
 }
 
 /// The pods of this node that have the port and keep it. Pods that soon release the port in a rollout or a deletion are
-/// left out. A pod whose deletion hangs is not left out.
+/// left out. A pod whose deletion hangs stays in the list.
 fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     let mut holders: Vec<&Pod> = Vec::new();

@@ -8,7 +8,7 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// A pod counts as a pod that does not end if it still runs this number of seconds after its grace period.
+/// If a pod still runs this number of seconds after its grace period, rules assume that the pod does not end.
 pub(super) const OVERDUE: i64 = 60;
 /// The longest grace period that rules wait for, in seconds. Some pods have a grace period of a week.
 const LONGEST_END: i64 = 3600;
@@ -24,7 +24,7 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
-/// Each argument is a pod's namespace and controller.
+/// Whether two pods belong to one workload. Each argument is a pod's namespace and controller.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
     one.0 == other.0 && mine == theirs
@@ -73,10 +73,10 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
 }
 
-/// The existing pods. If Pods were not requested, and workloads will make pods, there are none.
+/// The existing pods. If Pods were not requested, and workloads will make pods, the list is empty.
 ///
 /// # Errors
-/// If the pods were not read. Or if Pods were not requested, and no workload will make pods.
+/// If the pods could not be read. Also if Pods were not requested, and no workload will make pods.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),
@@ -130,7 +130,8 @@ pub(super) enum PortOf<'a> {
 }
 
 impl PortOf<'_> {
-    /// A pod that does not exist yet has no name, so the `other` claim to its port is the subject.
+    /// The pod, as subject. A pod that does not exist yet has no name, so its problem is about `other`, the other claim
+    /// to the port.
     pub(super) fn subject_or(self, other: Subject) -> Subject {
         if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
@@ -150,8 +151,8 @@ impl PortOf<'_> {
         }
     }
 
-    /// If a workload has a pod on each node, no Service can use the number. The severity is then a warning, unless the
-    /// range is only assumed.
+    /// The severity of a port in the NodePort range. If a workload has a pod on each node, no Service can use the
+    /// number, and the severity is a warning. If the range is assumed, the severity is information.
     pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
         match self {
             Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
@@ -200,8 +201,8 @@ fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Whether the text is a minute since 1970, with eight digits (1989 to 2160). A number up to 21000000 (a minute in
-/// 2009) does not count, because no CronJob is so old. It may be a date such as 20240115.
+/// Whether the text is a minute since 1970, with eight digits (1989 to 2160). Numbers up to 21000000 (a minute in 2009)
+/// are excluded, because they may be dates such as 20240115. No CronJob is so old.
 fn is_minute(text: &str) -> bool {
     text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }

@@ -1,4 +1,4 @@
-//! Advice about one port: its problems, how clients reach it, and how another Service gets its number.
+//! Advice about one port: its problems, how clients reach it, and how to get a number for another Service.
 //!
 //! Each piece of advice begins with the case in which it applies. Portreeve does not know why the user queries the
 //! port.
@@ -30,8 +30,8 @@ pub struct Advice {
 }
 
 /// The advice about a port with these owners, problems first. `free` is a number for another Service, with the unread
-/// input that may hide a user of the number. A working Service keeps its number, except if the API server refused the
-/// number for another Service.
+/// input that may hide a user of the number. `refused` is true if the API server refused the queried number. Only then
+/// may the advice move a working Service to another number.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -136,8 +136,8 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     })
 }
 
-/// The advice with the addresses on which a nodePort answers, and the addresses on which it does not. No process needs
-/// to listen.
+/// The advice to connect to an address on which a nodePort answers. The advice also names the addresses on which the
+/// nodePort does not answer.
 fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     if claimants.iter().any(|it| matches!(it.claim, ClaimKind::Listener | ClaimKind::Proxy)) {
@@ -148,7 +148,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<(IpAddr, &String)> =
         served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
     let (to, service) = *served.first()?;
-    // Only addresses of the same family count, because a Service may have one family.
+    // Only addresses of the family of `to` are listed, because the Service may have one family.
     let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
     let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
     let instead = match unserved.is_empty() {

@@ -30,9 +30,9 @@ pub struct PortUsage {
 pub struct PortUse {
     /// The Service that has the number, and who chose the number.
     pub allocated: Option<(String, Choice)>,
-    /// The user of the port, if it is neither the proxy nor the Service with the number: `nginx listens`, `pod shop/web
-    /// has it as hostPort`. Or a redirection left over from a deleted pod, or a Service at an external address of this
-    /// node. If no Service has the number, also the proxy, or a server, a pod or a Service that may need the port.
+    /// Another user of the port than the Service with the number and the proxy: `nginx listens`, `pod shop/web has it
+    /// as hostPort`. The user may also be a leftover redirection of a deleted pod, or a Service at an external address
+    /// of this node. If no Service has the number, the user may be the proxy, or an object that may need the port.
     pub taken: Option<String>,
 }
 

@@ -123,8 +123,8 @@ fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices
         Reading::Seen(servers) => servers.len(),
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
-    // The first link belongs to kube-proxy, all other links to kube-router. kube-router uses its virtual servers, even
-    // if kube-proxy left some behind.
+    // The first link in `IPVS_LINKS` belongs to kube-proxy, and the other links belong to kube-router. kube-router uses
+    // its virtual servers, even if kube-proxy left some behind.
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 

@@ -194,8 +194,8 @@ impl Demand {
     }
 }
 
-/// The number of addresses of each family on which the proxy opens each NodePort. It opens one wildcard socket, or one
-/// socket for each address inside the CIDRs of `nodePortAddresses` (kubernetes 1.23 pkg/proxy/util/utils.go
+/// The number of addresses of each family on which the proxy opens each NodePort. The proxy opens one wildcard socket,
+/// or one socket for each address inside the CIDRs of `nodePortAddresses` (kubernetes 1.23 pkg/proxy/util/utils.go
 /// `GetNodeAddresses`).
 fn addresses(snapshot: &Snapshot, configured: &[String]) -> Result<[u64; 2], Gap> {
     let cidrs: Vec<IpNet> = configured.iter().filter_map(|cidr| cidr.parse().ok()).collect();

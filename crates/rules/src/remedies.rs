@@ -19,8 +19,8 @@ pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
 /// The default range of Antrea's NodePortLocal.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
 
-/// `free` is an argument because a search for free numbers reads all Services. If the Service has changed meanwhile,
-/// the patch changes nothing.
+/// `free` is an argument, because a search for a free number reads all Services. If the Service got another nodePort
+/// after the scan, the patch changes nothing.
 pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
     let Service { namespace, name, .. } = service;
     let lasting = format!("give Service {namespace}/{name} another nodePort");
@@ -28,8 +28,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // If TCP and UDP have one nodePort and one port, both get the new number: otherwise the API server refuses
-            // the patch.
+            // If a TCP entry and a UDP entry have one nodePort and one port, both entries get the new number.
+            // Otherwise, the API server refuses the patch.
             let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
             let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
@@ -46,7 +46,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Without a `port`, the Service gets another healthCheckNodePort. A Service that is only in a file cannot be patched.
+/// If `port` is `None`, the Service gets another healthCheckNodePort. A Service that is only in a file cannot be
+/// patched.
 pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
     match (service.uid.is_some(), port) {
         (true, Some(port)) => move_service(free, service, port),
@@ -127,8 +128,8 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// Units that no remedy stops, by the start of their names. They serve the cluster, remote access, or the node's names,
-/// time and disks.
+/// The prefixes of units that remedies do not stop. These units serve the cluster, remote access, name resolution, the
+/// clock or the disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
@@ -238,7 +239,7 @@ pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Cont
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
 }
 
-/// The command needs root on the node.
+/// The command that shows the owner of a port. The command needs root on the node.
 pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     let table = match protocol {
         Protocol::Tcp => 't',
@@ -292,7 +293,7 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
 
 /// Removes the rules of all modes of kube-proxy.
 ///
-/// Cilium loses nothing. A running kube-proxy loses all its rules. The command clears all of IPVS (kubernetes
+/// The rules of Cilium stay. A running kube-proxy loses all its rules. The command clears all of IPVS (kubernetes
 /// pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), including virtual servers of other programs (`of_others`).
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     const RUN: &str = "run kube-proxy --cleanup, and after an error run it again";
@@ -331,7 +332,7 @@ pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// After the setting, existing Services still keep their nodePorts.
+/// The setting `allocateLoadBalancerNodePorts: false` leaves the nodePorts of existing Services.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";

@@ -10,15 +10,16 @@ pub(super) const FEWEST_LEFT: u32 = 8192;
 /// The longest list for one write, in bytes: a memory page minus two bytes. One byte is for the kernel
 /// (kernel/sysctl.c, `proc_do_large_bitmap`), and one for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// More ports than this count as a whole range, from which Services use only some ports.
+/// If more ports than this number are to be reserved, they are treated as a range of which Services use only some
+/// ports.
 const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose them, now and after a restart. A write replaces the whole list.
-/// So the list keeps the ports that are reserved now, and adds NodePorts and server ports that the kernel may choose.
-/// Then no remedy undoes another remedy.
+/// So the new list has the ports that are reserved now, and all NodePorts and server ports that the kernel may choose.
+/// With such a list, one remedy keeps the ports of another remedy.
 ///
-/// If this list leaves too few ports for outgoing connections, or is too long for one write, it has only the NodePorts
-/// of Services. If these are still too many, the remedy explains this.
+/// If this list leaves too few ports for outgoing connections, or is too long for one write, the list has only the
+/// NodePorts of Services. If this list is still too large, the remedy is advice without a command.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -62,7 +63,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     })
 }
 
-/// Whether outgoing connections keep enough ports if `more` ports are reserved, or lose only a few ports.
+/// Whether `more` ports can be reserved: outgoing connections keep enough ports, or lose only a few ports.
 pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
     let range = ephemeral.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let choosable = PortSet::from(range).minus(reserved);

@@ -40,7 +40,7 @@ pub enum Ports {
     Proxy,
 }
 
-/// The NodePort range, or if unknown the default range.
+/// The NodePort range. If the range is not known, the default range.
 pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
     cluster.node_port_range.known(Unread::Chooses).map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
 }
@@ -102,7 +102,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// A pod without a known node counts, for example a pod from a file.
+/// Whether a pod may be on this node. True if the pod's node is not known, for example for a pod from a file.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

@@ -127,7 +127,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// `values` come after the tunnels that are down.
+    /// `values` come after the tunnels that are down and the assumed ports.
     fn evidence(
         &self,
         snapshot: &Snapshot,
@@ -172,7 +172,7 @@ impl Contested<'_> {
     }
 }
 
-/// The severity, and the pods that suggest the severity. Which program needs a tunnel is not known. A pod that makes
+/// The severity, and the pods that suggest the severity. It is not known which program needs a tunnel. A pod that makes
 /// tunnels belongs to a DaemonSet, uses the host's network, and is not ready while its tunnel is down.
 fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     let pods = match &snapshot.cluster.pods {

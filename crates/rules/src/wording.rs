@@ -6,9 +6,9 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
 use portreeve_facts::{Service, ServicePort, Snapshot, Socket, text};
 
-/// The evidence also has the number of the items that are not listed.
+/// The largest number of items in a list. The evidence also has the number of the items that are not listed.
 pub(super) const MOST_LISTED: usize = 16;
-/// The evidence also has the number of the sockets that are not listed.
+/// The largest number of sockets in a list. The evidence also has the number of the sockets that are not listed.
 pub(super) const MOST_SOCKETS: usize = 8;
 
 pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> String {

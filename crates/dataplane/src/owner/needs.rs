@@ -11,8 +11,8 @@ use super::{
 };
 use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Unread, Why};
 
-/// Unread inputs that may contain more needs. Unread Pods and Services are not in this list, because
-/// [`Ownership::unread`] names them.
+/// Unread inputs that may contain more needs. Unread Pods and Services are not in this list, because the field `unread`
+/// of the answer names them.
 const MAY_NEED: [Source; 3] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort];
 
 /// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
