@@ -1,4 +1,4 @@
-//! One assumption: a data plane with one value for each of its settings, and its answers.
+//! One assumption: a data plane with one value for each setting. The module also has the answers of this data plane.
 
 use std::net::IpAddr;
 
@@ -42,8 +42,9 @@ impl Assumption {
         self.settings.families_off.is_empty()
     }
 
-    /// Whether a pod's hostPort is served on an address of this node for one vantage point. A pod serves only the
-    /// families that it has. The plugin `portmap` serves the port's `hostIP`, or every address if there is no `hostIP`.
+    /// Whether a pod's hostPort is served on an address of this node for one vantage point. A pod serves only the IP
+    /// families of its own addresses. The plugin `portmap` serves the port's `hostIP`, or every address if there is no
+    /// `hostIP`.
     ///
     /// # Errors
     /// When the data plane's answer is not known.
@@ -65,12 +66,12 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether a Service could get the new connections to an address, depending on its endpoints.
+    /// Whether a Service gets the new connections to an address, for at least one [`Backing`].
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }
 
-    /// Whether a Service could get the new connections from one vantage point, depending on its endpoints.
+    /// Whether a Service gets the new connections from one vantage point, for at least one [`Backing`].
     pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }

@@ -130,8 +130,8 @@ impl Assumptions {
         }
     }
 
-    /// `Some(true)` if `holds` is true for every assumption, `Some(false)` if it is true for none, and `None`
-    /// otherwise.
+    /// `Some(true)` if `holds` is true for every assumption, `Some(false)` if `holds` is false for every assumption,
+    /// and `None` otherwise.
     pub fn agree(&self, holds: impl Fn(&Assumption) -> bool) -> Option<bool> {
         let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
         (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
@@ -357,7 +357,7 @@ type Primary = [Option<IpAddr>; 2];
 
 /// The primary address of each family: `bindAddress` if it is an address, else the Node's first InternalIP, else the
 /// Node's first ExternalIP (kubernetes cmd/kube-proxy/app/server.go). If the Node object was not found, any address of
-/// the node is possible, and the `Gap` is the input that would decide.
+/// the node is possible. The `Gap` is the unread input that would tell the address.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {

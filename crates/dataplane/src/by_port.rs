@@ -1,4 +1,4 @@
-//! An index by protocol and port. A packet, a `bind` and an answer each have these two values.
+//! An index by protocol and port. A packet, a `bind` and an answer each have a protocol and a port.
 
 use portreeve_facts::{Protocol, Socket};
 

@@ -104,7 +104,8 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// The node needs the link that Cilium always makes, and Cilium's settings must not exclude the replacement.
+/// Whether Cilium may replace kube-proxy: the node has the link that Cilium always makes, and Cilium's settings do not
+/// exclude the replacement.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
@@ -193,8 +194,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
     let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
-    // If both traffic policies are Local and all endpoints are on other nodes, the Service is not without endpoints. So
-    // `Pass` does not apply.
+    // If both traffic policies are Local and all endpoints are on other nodes, `Pass` does not apply, because the
+    // Service has endpoints.
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,

@@ -82,8 +82,8 @@ pub(super) struct Answer {
     pub by: Option<usize>,
 }
 
-/// The reason why the answer is unknown although every input has a value: the order of two claims is undefined, or the
-/// case was not measured.
+/// The reason why the answer is unknown although every input has a value. Either the order of two claims is undefined,
+/// or the case was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Undecided {
     gap: Gap,
@@ -169,8 +169,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { is_complete: true, ..self }
     }
 
-    /// Limits the contest to one address. The address may be on another host that translates it to an address of this
-    /// node.
+    /// Limits the contest to one address. The address may be on another host that sends the connections to this node.
     #[must_use]
     pub fn at(self, ip: IpAddr) -> Self {
         let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);

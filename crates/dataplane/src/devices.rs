@@ -29,8 +29,8 @@ impl<'a> Devices<'a> {
     }
 
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. But Cilium does
-        // not serve remote clients on these addresses.
+        // Cilium treats the addresses of `cilium_host` as addresses of the node, for every value of `devices`. But
+        // Cilium does not serve remote clients on these addresses.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }

@@ -178,7 +178,7 @@ impl<'a> Endpoints<'a> {
         })
     }
 
-    /// Like [`Self::has_home`], but only endpoints count to which the proxy sends a client's connections. `is_outside`
+    /// Like [`Self::has_home`], but counts only endpoints to which the proxy sends a client's connections. `is_outside`
     /// is true if externalTrafficPolicy applies to the client. For Cilium, an endpoint without a nodeName is local; for
     /// kube-proxy, it is not (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode,
     /// externalTrafficPolicy applies to every client. If a Service has no local endpoint, ipvs mode uses all endpoints
@@ -245,8 +245,9 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The endpoints that the proxy uses. If a traffic policy is Local and no endpoint of this node is ready, the proxy
-    /// also uses terminating endpoints of this node that still serve (kubernetes pkg/proxy/topology.go).
+    /// The endpoints that the proxy uses. If a traffic policy is Local, the proxy may also use terminating endpoints
+    /// that still serve. The proxy uses such endpoints of this node if no endpoint of this node is ready (kubernetes
+    /// pkg/proxy/topology.go).
     fn used<'b>(&self, service: &Service, all: &[(&'b Endpoint, u16)], draining: bool) -> Vec<(&'b Endpoint, u16)> {
         let mut used = usable(all.iter().copied(), draining);
         if service.external_local || service.internal_local {

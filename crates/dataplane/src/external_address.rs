@@ -23,7 +23,7 @@ impl<'a> ExternalAddress<'a> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
         let mut known = HashSet::new();
-        // A user can list one address a thousand times in a Service. Only its first place is used.
+        // A user can list one address a thousand times in a Service. Only the first place of an address is used.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         let is_served = snapshot.proxy_serves(service);
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })

@@ -40,9 +40,9 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
-        // Here, ipvs mode sends connections to endpoints of other nodes, and does not masquerade the connections. The
-        // pod answers from its own address, so a remote client discards the answer (kubernetes
-        // pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        // If all endpoints are on other nodes, ipvs mode still sends connections to these endpoints, and does not
+        // masquerade the connections. The pod answers from its own address, so a remote client discards the answer
+        // (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
         (Backing::Elsewhere | Backing::ElsewhereOutside, true) if connection.from == Vantage::Remote => {
             Outcome::TimedOut
         }

@@ -30,7 +30,7 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
                 Some(rival) => Err(refused_beside(service, *rival)),
             }
         }
-        // Two Services that claim an address are no reason here: Cilium serves the address for one of the two.
+        // If two Services claim an address, the result is true: Cilium serves the address for one of the Services.
         _ => Ok(true),
     }
 }

@@ -66,8 +66,8 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }
 
-/// In nftables mode, `/configz` shows the default as the value `primary`. No user configured this value, so it counts
-/// as an empty list.
+/// In nftables mode, `/configz` shows the default as the value `primary`. No user configured this value, so `primary`
+/// is treated as an empty list.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
@@ -99,8 +99,8 @@ pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
 }
 
 /// The outcome of a captured connection if externalTrafficPolicy is Local and all endpoints are on other nodes. Clients
-/// outside get no answer. The node and its pods reach the endpoints. If kube-proxy has no local detector, it treats
-/// pods like clients outside.
+/// outside get no answer. The node reaches the endpoints. The node's pods reach the endpoints if kube-proxy has a local
+/// detector.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {
         Vantage::Remote => Outcome::TimedOut,

@@ -89,7 +89,8 @@ impl<'a> Need<'a> {
             Self::Declared(..) | Self::HostPort(..) => true,
             // A probe expects a server on its port. The port is reserved for whatever program answers the probe.
             Self::Probe(..) => true,
-            // kube-proxy starts later than the node's first connections, so its ports are reserved before it listens.
+            // kube-proxy starts later than the node's first connections, so kube-proxy's ports are reserved before
+            // kube-proxy listens.
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
             // Daemons often let the kernel choose a port. A listener in the default range may have its port by chance.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),

@@ -66,7 +66,7 @@ impl Unit<'_> {
     }
 
     /// Whether the unit is systemd's own process. If the kernel has no BPF for control groups, systemd makes the
-    /// sockets of all socket units in its own group.
+    /// sockets of all socket units in systemd's own control group.
     pub fn is_init(self) -> bool {
         self.name == "init.scope"
     }

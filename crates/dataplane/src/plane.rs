@@ -63,6 +63,6 @@ pub(super) struct Connection {
     pub(super) from: Vantage,
     pub(super) protocol: Protocol,
     pub(super) backing: Backing,
-    /// Whether the data plane sends connections to this address to the Service.
+    /// Whether the data plane sends the connections for this address to the Service.
     pub(super) captured: bool,
 }

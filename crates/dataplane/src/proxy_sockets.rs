@@ -15,8 +15,8 @@ use portreeve_facts::{
     Why, if_requested,
 };
 
-/// A proxy may be late with its newest NodePorts: with one port for each `MANY` ports that it has opened, and with at
-/// least one port.
+/// A proxy may not have opened its newest NodePorts yet. Portreeve permits one such port for each `MANY` open ports,
+/// and at least one.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.

@@ -97,7 +97,7 @@ impl<'a> Round<'a> {
         Ok(self.listeners.get_or_init(|| by_port(listeners)))
     }
 
-    /// Every nodePort of a Service that this node's proxy serves.
+    /// The nodePorts of all Services that this node's proxy serves.
     ///
     /// # Errors
     /// When Services were not read.

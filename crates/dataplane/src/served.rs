@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use portreeve_facts::{ContainerPort, Family, Pod, Service, ServicePort, Snapshot};
 
-/// Every nodePort of a Service that this node's proxy serves, with its Service and port.
+/// The nodePorts of all Services that this node's proxy serves, each with its Service and port.
 pub fn served_node_ports<'a>(
     snapshot: &Snapshot,
     services: &'a [Arc<Service>],

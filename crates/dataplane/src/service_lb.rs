@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::served::{host_ports, service_port};
 use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Snapshot, Unread};
 
-/// The destination to which a pod of ServiceLB forwards connections to its hostPort, in words; `None` for other pods.
+/// The destination of connections to a hostPort of a ServiceLB pod, in words. `None` for other pods.
 pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> Option<String> {
     let name = pod.service_lb_of.as_ref()?;
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);

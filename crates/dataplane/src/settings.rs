@@ -46,7 +46,7 @@ pub(super) enum Setting {
     LocalhostNodePorts,
     /// `detectLocalMode` and its CIDRs: whether kube-proxy can distinguish this node's pods from clients outside.
     LocalDetector,
-    /// The sysctl `route_localnet`. kube-proxy turns it on only when kube-proxy starts.
+    /// The sysctl `route_localnet`. kube-proxy turns the sysctl on once, when kube-proxy starts.
     RouteLocalnet,
     /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
@@ -106,7 +106,7 @@ pub(super) struct Settings {
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
     pub(super) external_ips_anywhere: bool,
-    /// Whether Cilium serves pods when their packets arrive, not when they connect.
+    /// Whether Cilium translates the packets of pods on the node instead of the pods' `connect`.
     pub(super) host_namespace_only: bool,
     /// With `host_namespace_only`: whether Cilium serves pods only on the addresses that clients outside can use
     /// (Cilium before 1.20).
@@ -151,8 +151,9 @@ impl Settings {
         });
     }
 
-    /// Loopback counts as named only if a network of `nodePortAddresses` begins with a loopback address. A larger
-    /// network that contains loopback does not count (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// Sets the outcome on loopback. With the feature gate, kube-proxy serves NodePorts on loopback if a network of
+    /// `nodePortAddresses` begins with a loopback address. A larger network that contains loopback is not enough
+    /// (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());

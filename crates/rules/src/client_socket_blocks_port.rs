@@ -180,7 +180,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A process can close its socket. A connection in TIME_WAIT only ends after its time-out.
+        // A process can close its socket. A connection in TIME_WAIT belongs to no process, and ends after a time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {

@@ -65,7 +65,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// `None` if it is not known whether the listener serves IPv4.
+/// Whether a listener accepted this connection. `None` if it is not known whether the listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {

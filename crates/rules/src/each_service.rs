@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use portreeve_facts::Service;
 
-/// A file may contain a Service twice.
+/// Each Service once, because a file may contain a Service twice.
 pub(super) fn each_service<'a>(services: impl Iterator<Item = &'a Service>) -> impl Iterator<Item = &'a Service> {
     let mut known = HashSet::new();
     services.filter(move |service| known.insert((&*service.namespace, &*service.name)))

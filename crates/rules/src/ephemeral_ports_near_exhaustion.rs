@@ -125,7 +125,7 @@ impl Whose<'_> {
     }
 }
 
-/// The sentence names the worst destination.
+/// Judges the use of the ports. The sentence of a problem names the worst destination.
 fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
     if ports.set.is_empty() {
         return Verdict::Problem(none_left(ports, whose));

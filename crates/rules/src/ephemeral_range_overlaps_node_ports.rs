@@ -174,7 +174,7 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Cilium serves the Node's address unless its settings list other addresses.
+    /// Cilium serves the Node's address unless Cilium's settings list other addresses.
     fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
         Ok(match mode {
             Mode::Ipvs => true,
@@ -188,8 +188,8 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether servers need no port of a new ephemeral port range. A remedy with a range that contains such a port
-    /// would cause another finding. A port that may be needed counts as needed.
+    /// Whether a new ephemeral port range leaves out all ports that servers need. A range with such a port would cause
+    /// another finding. A port that a server may need is treated as needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));

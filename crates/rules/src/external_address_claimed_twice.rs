@@ -114,7 +114,7 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    // Only few of tens of thousands of Services share an address.
+    // Few of tens of thousands of Services share an address.
     let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
     for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {

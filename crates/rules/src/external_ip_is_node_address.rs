@@ -397,7 +397,8 @@ fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// An address that is only on a link of this node is not known to other nodes.
+/// Marks the problem as a problem of the cluster. An address that is only on a link of this node stays a problem of
+/// this node, because other nodes do not know the address.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }

@@ -29,7 +29,8 @@ pub struct NodeGuard {
 pub enum GuardRun {
     /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
-    /// A process has the guard's lock, but the guard has not succeeded for this time.
+    /// A process has the guard's lock, but the guard does not work. The value is the time since the guard's last
+    /// success.
     Stuck(Duration),
     /// No process has the guard's lock.
     Ended,
@@ -55,7 +56,7 @@ pub struct NodeReservation {
     pub guard: Option<NodeGuard>,
     /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows them.
     used: PortSet,
-    /// Whether a guard runs and Services were read. If true, only the NodePorts of Services need a reservation.
+    /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has it.
     is_guarded: bool,
 }
 
@@ -129,8 +130,8 @@ impl NodeReservation {
     }
 
     /// The NodePorts outside `list` that outgoing connections may get. A Service may get such a NodePort later. The
-    /// list leaves these NodePorts out, because it would leave too few ports for outgoing connections otherwise. Empty
-    /// if a guard runs: the guard reserves a NodePort when a Service gets it.
+    /// list leaves these NodePorts out, because a list with all NodePorts would leave too few ports for outgoing
+    /// connections. Empty if a guard runs: the guard reserves a NodePort when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         if self.is_guarded {
             return PortSet::default();
@@ -138,7 +139,8 @@ impl NodeReservation {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
-    /// The ports that this node alone should reserve, and whether its whole NodePort range is among them.
+    /// The ports that this node should reserve without a common list, and whether these ports contain its whole
+    /// NodePort range.
     fn own(&self) -> (PortSet, bool) {
         let whole = self.used.union(&self.range.range.into());
         if self.bears(&whole) { (whole, true) } else { (self.used.clone(), false) }

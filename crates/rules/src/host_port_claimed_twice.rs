@@ -181,7 +181,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// The input may contain an object twice.
+/// Whether two workloads are the same object. The input may contain an object twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }

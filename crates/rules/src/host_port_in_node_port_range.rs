@@ -55,7 +55,7 @@ struct Here<'a> {
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// For each port of this node: who needs the port. Health checks of Services are included.
+    /// The needs of each port of this node, including health checks of Services.
     needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }

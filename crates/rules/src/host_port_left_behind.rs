@@ -1,4 +1,4 @@
-//! The redirection of a hostPort remains, although its pod does not exist any more.
+//! The redirection of a hostPort remains, after its pod is gone.
 
 use std::net::SocketAddr;
 

@@ -30,7 +30,7 @@ pub struct Id {
 /// One case of an id.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// The variant's name, a word of this list. The name of an object or a process is never a variant.
+    /// The variant's name, a fixed word. The name of an object or a process is never a variant.
     pub name: &'static str,
     /// The kind of the problem.
     pub kind: Kind,
@@ -274,7 +274,7 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
     ],
 };
 
-/// Pods that the scheduler cannot place.
+/// Pods wait, because the scheduler cannot place them.
 pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
     title: "A pod waits for a node port that another pod has",
@@ -407,7 +407,8 @@ impl Rows {
 }
 
 impl fmt::Display for Rows {
-    /// `health-check-unserved/nobody,other,one-family`. If the rule reports all variants of the id, only the id.
+    /// `health-check-unserved/nobody,other,one-family`. If the rule reports all variants of the id, the text is only
+    /// the id.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match find(self.rule.0) {
             Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),

@@ -11,11 +11,12 @@ use portreeve_facts::Snapshot;
 pub struct Limits {
     /// A rule warns if connections to one destination use this percentage of the ephemeral ports. Default 80.
     pub ephemeral_warning_percent: u32,
-    /// From this percentage of the ephemeral ports, the problem is critical. Default 95.
+    /// The problem is critical if connections to one destination use this percentage of the ephemeral ports. Default
+    /// 95.
     pub ephemeral_critical_percent: u32,
     /// A rule warns if NodePorts need this percentage of the proxy's limit of file descriptors. Default 80.
     pub fds_warning_percent: u64,
-    /// From this percentage of the proxy's limit of file descriptors, the problem is critical. Default 95.
+    /// The problem is critical if NodePorts need this percentage of the proxy's limit of file descriptors. Default 95.
     pub fds_critical_percent: u64,
     /// A rule warns if Services use this percentage of the dynamic band of NodePorts. Default 80.
     pub band_warning_percent: u32,

@@ -221,7 +221,7 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// `own_port_taken` reports this port.
+    /// Whether the port is the agent's own port, which `own_port_taken` reports.
     fn is_of_the_agent(&self) -> bool {
         let needs = self.round.needs().known(Unread::Reported("own_port_taken"));
         needs.at((self.port.protocol, self.port.port)).iter().any(|need| matches!(need, Need::Agent(own) if own.taken))

@@ -40,7 +40,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(std::iter::once(own).chain(may_be_cilium(snapshot, services)).collect())
 }
 
-/// An unknown result: no mode is known, and the unread settings may name Cilium.
+/// An unknown result, if no mode is known and the unread settings may name Cilium.
 fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotYet | Why::NotSupported);
     let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
@@ -49,7 +49,7 @@ fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judge
 }
 
 /// The judgements for Cilium, which looks for a Service before conntrack sees a packet. No table shows these
-/// connections, so Cilium's configuration decides.
+/// connections, so the judgement uses Cilium's configuration.
 fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     if served_node_ports(snapshot, services).next().is_none() {
         return Vec::new();
@@ -58,7 +58,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
         Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
-        // By default, Cilium's setting nearly always works, so the severity is information.
+        // Connections nearly always work with the default of this setting, so the severity is information.
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }

@@ -75,9 +75,9 @@ pub(super) fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
     *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
 }
 
-/// Whether an address looks like the node's own address: it is the first address of its link and family, and its prefix
-/// is shorter than /32 or /128. Programs that move an address between nodes add the address later, usually with the
-/// prefix /32 or /128.
+/// Whether an address looks like the node's own address: the first address of its link and family, with a prefix
+/// shorter than /32 or /128. Programs that move an address between nodes add the address later, usually with the prefix
+/// /32 or /128.
 pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);

@@ -74,7 +74,7 @@ impl Held<'_> {
 
 /// Whether two Node objects are the same machine: they have a common InternalIP, and this node has all InternalIPs of
 /// the other Node. One common InternalIP is not enough, because virtual machines behind NAT may have equal InternalIPs.
-/// ExternalIPs do not count, because many Nodes may share an ExternalIP.
+/// ExternalIPs are not compared, because many Nodes may share an ExternalIP.
 fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     let internal = |node: &Node| -> BTreeSet<IpAddr> {
         let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);

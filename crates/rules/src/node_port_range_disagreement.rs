@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
-/// Whether the mode uses the other component's range. True if the mode is not known.
+/// Whether the other component's range has an effect in the proxy's mode. True if the mode is not known.
 fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     let matters = match by {
         Claimant::Cilium => Mode::Cilium,

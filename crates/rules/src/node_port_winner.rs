@@ -10,7 +10,7 @@ pub(super) enum Winner {
     Both,
     /// The pod, as long as the Service has no endpoint.
     PodForNow,
-    /// The Service or the pod; it is not known which.
+    /// Either the Service or the pod. It is not known which of the two.
     Undefined,
     Service,
     Pod,

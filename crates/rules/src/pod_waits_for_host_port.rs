@@ -267,8 +267,8 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         evidence = evidence.in_cluster();
     }
     if holders.iter().all(|holder| is_sibling(holder, waiting)) {
-        // Only Deployments use maxSurge by default. If two ReplicaSets belong to one Deployment, their pods are its old
-        // and new pods.
+        // Only Deployments use maxSurge by default. If two ReplicaSets belong to one Deployment, the pods of the two
+        // ReplicaSets are the Deployment's old and new pods.
         let is_older = |holder: &&Pod| holder.controller != waiting.controller;
         if waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet") && holders.iter().any(is_older) {
             return evidence

@@ -37,7 +37,7 @@ pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
 }
 
-/// Whether a port is a port on every address for the scheduler.
+/// Whether the scheduler treats a port as a port on every address.
 pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
     port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }

@@ -63,7 +63,7 @@ impl PolicyParameters {
         (self.ranges.len() > 1).then(|| listed(&self.ranges))
     }
 
-    /// The number of node addresses, if too many for a list.
+    /// The number of node addresses, if there are too many for one list.
     pub fn too_many_addresses(&self) -> Option<usize> {
         (self.address_list().len() > LONGEST).then_some(self.addresses.len())
     }

@@ -218,7 +218,8 @@ fn how_to_have(snapshot: &Snapshot, number: u16, limits: &Limits, free: Option<&
     })
 }
 
-/// A working Service keeps its number if the API server has refused no number.
+/// The advice with a free number for another Service, if the API server refused no number. In this case, a working
+/// Service keeps its number.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let such_as = such_as(Some(free?));
     let services = snapshot.cluster.services.known_part(Unread::Adds);

@@ -261,7 +261,7 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     }
 }
 
-/// Both sysctls are safe sysctls: the kubelet accepts them without a setting (kubernetes
+/// The range and the reserved ports are safe sysctls: the kubelet accepts safe sysctls without a setting (kubernetes
 /// pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
     let widened =

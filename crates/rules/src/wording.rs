@@ -21,7 +21,7 @@ pub(super) fn service_in_words(service: &Service) -> String {
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
 
-/// The field of one of the [`Service::numbers`].
+/// The field that has one of the [`Service::numbers`].
 pub(super) fn number_field(port: Option<&ServicePort>) -> &'static str {
     if port.is_some() { "nodePort" } else { "healthCheckNodePort" }
 }

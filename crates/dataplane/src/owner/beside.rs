@@ -65,7 +65,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
     let clients = listed.into_iter().filter(|_| !has_listener).flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
-    // A scan searches only the ports that rules need. `portreeve owner PORT` also searches its own port.
+    // A scan searches only the ports that rules need. `portreeve owner PORT` also searches `PORT`.
     let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");
     let is_searched = !clients.is_empty() || listed.is_some_and(|it| it.searched.contains(number));
     let unread = match read {

@@ -1,6 +1,6 @@
 //! Who would answer on a port of this node. The answer lists every claimant, in the order in which the kernel checks
-//! claims for a new connection. For each vantage point, it has the claimant that answers, and the listener that loses
-//! connections.
+//! claims for a new connection. For each vantage point, the answer names the claimant that answers, and the listener
+//! that loses connections.
 
 mod beside;
 mod claims;

@@ -20,7 +20,7 @@ pub struct Ownership {
     /// Other users of the same port number: connections, Services and servers that get no new connections.
     pub beside: Vec<Beside>,
     /// Who answers on each address from each vantage point. IPv4 loopback addresses without a claim are not listed,
-    /// because the answer of 127.0.0.1 is true for them.
+    /// because they have the same answer as 127.0.0.1.
     pub answers: Vec<Answered>,
     /// The proxy's mode, if known.
     pub proxy_mode: Option<Mode>,

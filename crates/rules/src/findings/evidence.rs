@@ -13,7 +13,7 @@ pub struct Evidence {
     pub severity: Severity,
     /// Whether the problem is about this node or about the cluster.
     pub scope: Scope,
-    /// One sentence that does not change from scan to scan: no pids, no counters, no times.
+    /// One sentence that does not change from scan to scan, without pids, counters or times.
     pub summary: String,
     /// Names and values, in the reading order. A name may occur several times.
     pub values: Vec<(&'static str, String)>,
@@ -100,7 +100,7 @@ impl Evidence {
         self
     }
 
-    /// Adds each of the values, with one name.
+    /// Adds several values under one name.
     #[must_use]
     pub fn each(mut self, name: &'static str, values: impl IntoIterator<Item = impl fmt::Display>) -> Self {
         self.values.extend(values.into_iter().map(|value| (name, value.to_string())));

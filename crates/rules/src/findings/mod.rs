@@ -132,7 +132,7 @@ pub struct Finding {
     pub key: Key,
     /// The measured evidence.
     pub evidence: Evidence,
-    /// The time at which a scan found the problem first.
+    /// The time at which a scan first found the problem.
     pub since: Timestamp,
 }
 

@@ -19,7 +19,7 @@ pub struct Step {
     pub kind: StepKind,
     /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// The advice without values that this scan chose, if `text` contains such a value.
+    /// The advice in words without the value that this scan chose, if `text` contains such a value.
     #[serde(skip)]
     lasting: Option<String>,
     /// The change that the step makes. `None` if the step only shows something, or if its result depends on the user.
@@ -48,7 +48,7 @@ impl Step {
         Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
-    /// Adds the advice without values that this scan chose.
+    /// Adds the advice in words without the value that this scan chose.
     #[must_use]
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());

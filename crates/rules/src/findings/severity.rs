@@ -13,7 +13,7 @@ pub enum Severity {
     Info,
     /// Some connections fail now, or will fail after a usual change.
     Warning,
-    /// Remote clients get no answer or a wrong answer, now or with certainty soon.
+    /// Remote clients get no answer or a wrong answer, or certainly will soon.
     Critical,
 }
 

@@ -1,7 +1,7 @@
 //! The ledger: the open findings and the times of their start.
 //!
 //! The ledger is a state machine. Its input is rounds of judgements, and its output is the open findings and their
-//! changes. The caller gives the time. No rule and no node has a special case in the ledger.
+//! changes. The caller gives the time. The ledger treats all rules and all nodes in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ impl RoundTime {
     }
 }
 
-/// The part of one rule in a round.
+/// One rule's judgements in a round, and the settings for the rule's findings.
 #[derive(Clone, Debug)]
 pub struct Turn {
     /// The findings that the rule can report.
@@ -50,7 +50,7 @@ pub struct Turn {
     pub judgements: Judgements,
 }
 
-/// The current findings and unknown results: the input of every output.
+/// The current findings and unknown results. Every output is made from this value.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     /// Open findings, worst first. Findings of equal severity are sorted by key.
@@ -84,7 +84,7 @@ pub enum Change {
 pub enum Clearance {
     /// The rule judged the subject and found it healthy.
     Repaired,
-    /// The rule did not find the problem or the subject again.
+    /// The rule reports neither the problem nor a healthy subject. For example, the subject was deleted.
     Gone,
 }
 
@@ -171,7 +171,8 @@ impl Ledger {
         changes
     }
 
-    /// If a rule has one reason for many subjects, one entry without a subject replaces their entries.
+    /// If a rule could not judge several subjects for one reason, one entry without a subject replaces the entries of
+    /// these subjects.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {

@@ -96,7 +96,7 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
-/// keeps the pod's port.
+/// holds the pod's port.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),

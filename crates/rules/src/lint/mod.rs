@@ -1,6 +1,6 @@
 //! Judges manifests before they are applied: objects that the API server will refuse, and objects that will conflict.
 //!
-//! This module never reads a file or a cluster, never keeps state, and never logs. Conflicts come from the rules for a
+//! This module has no I/O and no state: its caller reads the files and the cluster. Conflicts come from the rules for a
 //! live cluster, which judge the objects that the manifests would make. Refusals come from `port_field_refused.rs` and
 //! `moved_number.rs`.
 //!

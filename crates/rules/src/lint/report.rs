@@ -45,9 +45,10 @@ pub struct LintReport {
     pub range: NodePortRange,
     /// The name of the cluster or file with which the manifests were compared, if any.
     pub against: Option<String>,
-    /// The namespace of objects without one, with `--against cluster` and without `--namespace`.
+    /// The namespace of objects whose manifests name no namespace. Used with `--against cluster` if `--namespace` is
+    /// not given.
     pub namespace: Option<String>,
-    /// The lowest severity that is reported and counted. `None`: all findings are reported, and findings of
+    /// The lowest severity that is reported and counted. If `None`, all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
 }
@@ -77,7 +78,7 @@ pub struct Unjudged {
     pub rows: Rows,
     /// The reason.
     pub gap: Gap,
-    /// How many ports and objects the rule could not judge. 0 if it could not judge at all.
+    /// How many ports and objects the rule could not judge. 0 if the rule could not judge at all.
     pub claims: usize,
 }
 

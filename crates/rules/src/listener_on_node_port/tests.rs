@@ -551,7 +551,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not show whether an IPv6 socket also serves IPv4, as sockets of Go servers do.
+/// Sockets of Go servers on `::` also serve IPv4, but `/proc/net` does not show this.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: &'static [Family], v6only| {

@@ -6,7 +6,7 @@ use crate::findings::Vantage;
 use portreeve_dataplane::Outcome;
 
 /// The result of a connection: one word, and a short text. An outcome is `None` if another Service may take the
-/// connection. `is_gate`: in nftables mode, a feature gate may refuse NodePorts on loopback.
+/// connection. `is_gate` is true if a feature gate may refuse NodePorts on loopback in nftables mode.
 pub(super) fn outcome(
     outcomes: impl Iterator<Item = Option<Outcome>>,
     external_local: bool,

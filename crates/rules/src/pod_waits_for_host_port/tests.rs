@@ -81,7 +81,7 @@ fn who_has_the_port_is_named() {
             "give pod default/edge another port, in the object that declares its containers"
         ]
     );
-    // A hostNetwork pod uses the ports of the node that its containers declare.
+    // A hostNetwork pod uses its container ports as ports of the node.
     let host = |pod: &mut Pod| {
         pod.host_network = true;
         pod.ports[0].port = 80;
