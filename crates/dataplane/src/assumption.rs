@@ -122,8 +122,9 @@ impl Assumption {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// Whether the claim `one` wins over the claim `other` of its kind in both orders. The order of two such claims is
-    /// not defined: kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
+    /// Whether the claim `one` gets the connection, in both orders with the claim `other` of the same kind. The order
+    /// of claims of one kind is not defined: kube-proxy goes through its Services in random order (kubernetes
+    /// pkg/proxy, `svcPortMap`).
     pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
         let first = self.plane.external_ip_or_node_port;
         (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))

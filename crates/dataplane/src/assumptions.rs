@@ -15,7 +15,7 @@ use super::{
 };
 use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
-/// All possible assumptions about the data plane. A verdict is certain if it is true in all these assumptions.
+/// All possible assumptions about the data plane. A verdict is certain if the verdict is true in all these assumptions.
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
@@ -37,8 +37,7 @@ pub struct Assumptions {
 }
 
 impl Assumptions {
-    /// The possible assumptions for a snapshot. A proxy is behind if it did not apply a queued change for
-    /// `lag_seconds`.
+    /// The possible assumptions for a snapshot. A proxy is behind if a queued change was not applied for `lag_seconds`.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
@@ -409,7 +408,7 @@ fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<De
             let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
             (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
         }
-        // kube-proxy does not start before its Node has a CIDR. So if the CIDR is missing, it was not read.
+        // kube-proxy does not start before its Node has a CIDR. So a missing CIDR was not read.
         Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
             [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
             families => (vec![of(families)], None),

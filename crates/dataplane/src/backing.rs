@@ -1,4 +1,4 @@
-//! The endpoints behind a Service port. Most outcomes depend on them.
+//! The endpoints behind a Service port. Most outcomes depend on these endpoints.
 
 /// The endpoints of a Service port in one family (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

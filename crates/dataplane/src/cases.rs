@@ -65,7 +65,7 @@ impl Case {
 
 /// The loss in a case, for example the connections that a socket loses.
 pub trait Loss: Sized + Clone + PartialEq {
-    /// The common part of two losses; `None` if there is no common part.
+    /// The common part of two losses; `None` if the losses have no common part.
     fn meet(self, other: &Self) -> Option<Self>;
 
     /// The union of two losses. A rule that needs only *some loss* keeps this default.

@@ -1,8 +1,8 @@
 //! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2 and 1.19.7.
 //!
-//! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`.
-//! Cilium translates connections of the node and its pods when they call `connect`, on every address of these devices
-//! and of loopback.
+//! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`. For
+//! the node and its pods, Cilium serves every address of these devices and of loopback: Cilium translates the
+//! destination at `connect`.
 
 use std::net::IpAddr;
 
@@ -43,9 +43,9 @@ const BY_WHICH_DEVICE: &str =
 const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve; with bpf-lb-sock-hostns-only, Portreeve has no measurement of packets from pods";
 const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address; newer versions, from their source code, on no address";
 
-/// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`). Without a
-/// `hostIP`, Cilium serves it on the addresses of NodePorts. With a loopback address as `hostIP`, Cilium serves it on
-/// all loopback addresses.
+/// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`). If the
+/// hostPort has no `hostIP`, Cilium serves the hostPort on the addresses of NodePorts. If `hostIP` is a loopback
+/// address, Cilium serves the hostPort on all loopback addresses.
 pub(super) fn serves_host_port(
     settings: &Settings,
     port: &ContainerPort,
@@ -84,7 +84,7 @@ pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
     service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
 
-/// Cilium's own NodePort range: configured, otherwise the default.
+/// Cilium's own NodePort range, from Cilium's configuration or the default.
 pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
         Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),

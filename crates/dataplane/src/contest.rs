@@ -204,7 +204,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// The addresses at which the listener loses connections to the contest's first claim in this case. The result is
-    /// `None` if there is no loss. `counts` tells which losses count. If `excuse` is true, no loss counts.
+    /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
     ///
     /// # Errors
     ///
@@ -637,7 +637,7 @@ pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddres
     };
     match socket.serves(Family::of(to.ip)) {
         Some(_) => may_answer(case, socket),
-        // If the socket would answer with IPv4, the case chooses whether the socket also gets IPv4.
+        // If the socket could answer IPv4 clients, the case chooses whether the socket also gets IPv4.
         None => may_answer(case, &Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
     }
 }

@@ -1,4 +1,4 @@
-//! The claims that objects of the API server declare, on any node. They need no scan.
+//! The claims that objects of the API server declare, on any node. These claims are known without a scan.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ impl<'a> Devices<'a> {
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // A dummy link is no device, but Cilium serves its addresses. So the answer is not known.
+            // A dummy link is no device, but Cilium serves its addresses. So the answer is unknown.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }
@@ -115,7 +115,7 @@ mod tests {
     };
 
     /// Returns two values for these entries of `devices`: whether Cilium serves the address of this link, and whether
-    /// it serves the Node's address.
+    /// Cilium serves the Node's address.
     fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
         have_in(link, kind, devices, detects, |_| ())
     }

@@ -88,8 +88,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The backing of a Service. If `unnamed` is true, an endpoint without a node counts as an endpoint of this node.
-    /// If `draining` is true, terminating endpoints count if no endpoint is ready.
+    /// The backing of a Service. If `unnamed` is true, an endpoint without a node is treated as an endpoint of this
+    /// node. If `draining` is true and no endpoint is ready, terminating endpoints are used.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().copied();
         let is_here = |(it, _): &(&Endpoint, u16)| it.node.as_deref().map_or(unnamed, |node| node == self.node);
@@ -158,7 +158,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// Like [`Self::includes`], but for one family, and for any address that `is_home` accepts. If
-    /// externalTrafficPolicy is Local, an endpoint of another node does not count.
+    /// externalTrafficPolicy is Local, endpoints of other nodes are ignored.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port.
@@ -179,8 +179,8 @@ impl<'a> Endpoints<'a> {
     }
 
     /// Like [`Self::has_home`], but counts only endpoints to which the proxy sends a client's connections. `is_outside`
-    /// is true if externalTrafficPolicy applies to the client. For Cilium, an endpoint without a nodeName is local; for
-    /// kube-proxy, it is not (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode,
+    /// is true if externalTrafficPolicy applies to the client. An endpoint without a nodeName is local for Cilium, but
+    /// remote for kube-proxy (kubernetes pkg/proxy/endpointslicecache.go, `isLocal`). In ipvs mode,
     /// externalTrafficPolicy applies to every client. If a Service has no local endpoint, ipvs mode uses all endpoints
     /// (pkg/proxy/ipvs/proxier.go).
     ///

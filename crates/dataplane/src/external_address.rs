@@ -1,11 +1,11 @@
-//! Addresses of a Service that proxies serve besides its cluster IPs.
+//! Addresses of a Service that proxies serve, except for cluster IPs.
 
 use std::{collections::HashSet, net::IpAddr};
 
 use super::part::{Field, Part};
 use portreeve_facts::{Family, Mode, Service, Snapshot};
 
-/// An address of a Service that the proxies of nodes serve, besides its cluster IPs.
+/// An address of a Service that the proxies of nodes serve, except for cluster IPs.
 #[derive(Clone, Copy, Debug)]
 pub struct ExternalAddress<'a> {
     /// The Service.

@@ -69,7 +69,7 @@ fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
     address.is_loopback() && (address.is_ipv6() || !settings.route_localnet)
 }
 
-/// A claim that redirects the connection comes before a claim that refuses it.
+/// A claim that redirects the connection comes before a claim that refuses the connection.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod | Outcome::Nowhere, _) => Some(ClaimKind::ExternalIp),

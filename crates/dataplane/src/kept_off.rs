@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, Source, Unread, Why, if_requested};
 
-/// Whether this node serves a part of a Service, according to its annotations and other Services.
+/// Whether this node serves a part of a Service, according to the Service's annotations and to other Services.
 ///
 /// # Errors
 /// When annotations name only some nodes, when it is unknown whether Cilium runs, or when Cilium may have refused the
@@ -52,8 +52,8 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
 }
 
 /// The reason why it is unknown which label Cilium requires of a Service. If no Service has such a label, Cilium
-/// requires no label: a Cilium that required one would serve no Service. `None` if the user named the mode, because
-/// then the default applies: no label.
+/// requires no label. Otherwise, Cilium would serve no Service. `None` if the user named the mode, because then the
+/// default applies: no label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
     let unread = unread.filter(|_| snapshot.overrides.mode().is_none())?;

@@ -87,7 +87,7 @@ pub(super) fn listing_nothing() -> ProxyConfig {
 }
 
 /// The possible values of an unread `nodePortAddresses`: the default, the primary address, every address, and no
-/// address of this node. If a verdict is true for these values, it is true for any list.
+/// address of this node. A verdict that is true for these values is true for any list.
 pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()

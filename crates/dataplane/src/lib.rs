@@ -1,6 +1,6 @@
 //! Who answers: for each data plane, the outcome of a new connection to a Service port on one of this node's addresses.
 //!
-//! This crate reads only facts, keeps no state and does not log. It does not decide whether something is wrong.
+//! This crate reads only facts, keeps no state and does not log. Rules decide whether something is wrong.
 //!
 //! To add a data plane, copy the shortest file, `ipvs.rs`, and add the new file to the list in `plane.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.

@@ -44,7 +44,7 @@ pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalA
     (socket.local.is_loopback() && !is_listed).then_some(LocalAddress { ip: socket.local, vrf: false })
 }
 
-/// Whether an address can be reached only on its own link: a link-local address.
+/// Whether an address is link-local, so that only clients on the same link can reach it.
 pub fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

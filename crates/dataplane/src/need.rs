@@ -23,13 +23,13 @@ use portreeve_facts::{
 /// A need for one port and protocol, with its reason.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
-    /// A pod on this node's own network declares the port.
+    /// A hostNetwork pod of this node declares the port.
     Declared(&'a Pod, &'a ContainerPort),
-    /// A probe connects to a port of a pod on this node's own network, and no container declares the port. Another
+    /// A probe connects to a port of a hostNetwork pod of this node, and no container declares the port. Another
     /// program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
-    /// A container of a pod on this node's own network ended with the message that the address is in use. The message
-    /// is a hint, not a claim.
+    /// A container of a hostNetwork pod of this node ended with the message that the address is in use. The message is
+    /// a hint, not a claim.
     Reported(&'a Pod, &'a ContainerPort),
     /// A pod's hostPort that has a listener. Some container runtimes open a socket to hold the port. If no listener
     /// exists, the hostPort is a redirection, which does not need `bind`.
@@ -43,14 +43,14 @@ pub enum Need<'a> {
     ProxyMetrics,
     /// On this port, kube-proxy reports its own health.
     ProxyHealth(SocketAddr),
-    /// The agent itself answers on this port.
+    /// The agent answers on this port.
     Agent(&'a OwnPort),
-    /// A daemon listens on its usual port now. When the daemon restarts, it needs the port again.
+    /// A daemon listens on its usual port now. After a restart, the daemon needs the port again.
     Daemon(&'a Socket),
 }
 
 impl<'a> Need<'a> {
-    /// The pod on this node's own network that needs the port.
+    /// The hostNetwork pod of this node that needs the port.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => Some(pod),
@@ -81,7 +81,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Whether this port must be reserved, so that the kernel does not give it to an outgoing connection. `guard`
+    /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. `guard`
     /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
     /// hostPorts are reserved even without a need.
     pub fn is_to_reserve(self, number: u16) -> bool {
@@ -161,7 +161,7 @@ impl Addresses<'_> {
 
     /// Whether a socket on the same port makes `bind` fail (Linux net/ipv4/inet_connection_sock.c,
     /// `inet_bind_conflict`). `bind` fails if the socket is on the same address, or on every address of the family.
-    /// Sockets that are bound to an interface count too: see [`Round::in_vrfs`] for VRFs. `None` if it is unknown
+    /// Sockets that are bound to an interface are included: see [`Round::in_vrfs`] for VRFs. `None` if it is unknown
     /// whether an IPv6 socket also serves IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
@@ -238,9 +238,9 @@ impl Round<'_> {
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
 
-    /// If each of these sockets is in a VRF, the unread input that decides whether a server can listen beside them.
-    /// Each VRF has its own TCP ports if the sysctl `tcp_l3mdev_accept` is off (Linux include/net/inet_hashtables.h,
-    /// `inet_bind_bucket_match`).
+    /// The unread input that decides whether a server can listen beside these sockets, if each of the sockets is in a
+    /// VRF. Each VRF has its own TCP ports if the sysctl `tcp_l3mdev_accept` is off (Linux
+    /// include/net/inet_hashtables.h, `inet_bind_bucket_match`).
     pub fn in_vrfs(&self, sockets: &[&Socket]) -> Option<Gap> {
         let in_vrf = |socket: &&Socket| {
             if socket.protocol != Protocol::Tcp || socket.device == 0 {

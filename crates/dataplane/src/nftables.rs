@@ -63,7 +63,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// A claim that redirects the connection comes before a claim that refuses it.
+/// A claim that redirects the connection comes before a claim that refuses the connection.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),

@@ -37,8 +37,8 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
 }
 
-/// Whether the Node object with this node's name has an address of this node. If it does not, the Pods that were read
-/// may belong to another node.
+/// Whether the Node object with this node's name has an address of this node. If the result is false, the Pods that
+/// were read may belong to another node.
 fn is_this_node(snapshot: &Snapshot) -> bool {
     let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
     let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
@@ -81,7 +81,8 @@ impl Unit<'_> {
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
-    // If the node is a container, its control groups may be below the container's group. A pod's group is no unit.
+    // If the node is a container, the node's control groups may be below the container's group. A pod's group is no
+    // unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
     };
@@ -183,7 +184,7 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     }
 }
 
-/// The kind of a link for which the kernel itself opens sockets.
+/// The kind of a link for which the kernel opens sockets.
 fn kind_of(snapshot: &Snapshot, link: &str) -> &'static str {
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let link = interfaces.and_then(|interfaces| interfaces.links.iter().find(|it| it.name == link));
@@ -255,7 +256,7 @@ pub fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, 
     values
 }
 
-/// The process of a pod that has a socket, in words that do not change from scan to scan.
+/// The process that owns a socket in a pod, in words that do not change from scan to scan.
 pub fn process_in_words(owner: &Owner) -> String {
     let Owner::Held(holder) = owner else { return "a process".to_owned() };
     let process = holder.process.known(Unread::Adds);

@@ -27,7 +27,7 @@ pub enum Own {
     /// The socket belongs to another process.
     No,
     /// It is not known whether the socket belongs to the proxy. For example, the proxy did not answer, and the owner
-    /// listens on NodePorts. Or the owner's process was not read, and its control group has the proxy and other
+    /// listens on NodePorts. Or the owner's process was not read, and the owner's control group has the proxy and other
     /// programs.
     Unknown,
 }
@@ -49,8 +49,8 @@ pub struct Proxy<'a> {
 pub enum Group<'a> {
     /// The sockets of one control group, by its path.
     Cgroup(&'a str),
-    /// The sockets of one process, by its pid and its start time. The process has no control group of its own: for
-    /// example, it runs in a login session.
+    /// The sockets of one process, by its pid and its start time. The process has no control group of its own, for
+    /// example because it runs in a login session.
     Process(u32, u64),
     /// The owner is unknown.
     Unknown,
@@ -64,8 +64,8 @@ impl<'a> Proxy<'a> {
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        // A daemon such as `k3s server` may contain a proxy, and also listens for itself. So a socket on the daemon's
-        // usual port is a conflict.
+        // A daemon such as `k3s server` may contain a proxy, and also listens on ports of its own. So a socket on the
+        // daemon's usual port is a conflict.
         if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
@@ -93,17 +93,17 @@ impl<'a> Proxy<'a> {
             // If a kube-proxy answers and its version opens no NodePorts, the owner of a NodePort is not the proxy.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
-            // If the configured kube-proxy opens no NodePorts, an owner of one NodePort is no proxy.
+            // If the configured kube-proxy opens no NodePorts, an owner of only one NodePort is no proxy.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
         }
     }
 
-    /// Whether a socket belongs to the proxy, if this is known.
+    /// Whether a socket belongs to the proxy.
     ///
     /// # Errors
-    /// When it is not known.
+    /// When it is not known whether the socket belongs to the proxy.
     pub fn is_own(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.owns(socket) {
             Own::Yes => Ok(true),
@@ -174,7 +174,7 @@ impl<'a> Proxy<'a> {
         self.is_its(socket) == Some(false)
     }
 
-    /// Whether this node's proxy is known to open no NodePort, by its mode or its version.
+    /// Whether the mode or the version of this node's proxy shows that the proxy opens no NodePort.
     pub fn never_holds(&self) -> bool {
         let by_version = self.proxy_never_holds() || self.configured_proxy_never_holds();
         // kube-proxy in nftables mode can be configured to listen on NodePorts on loopback (KEP-6032).
@@ -297,8 +297,8 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 }
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
-/// several programs, so equal control groups count only if a process is unknown. The control group of a session does
-/// not tell the program.
+/// several programs, so equal control groups are proof only if a process is unknown. The control group of a session
+/// does not tell the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =

@@ -132,7 +132,7 @@ impl<'a> Redirections<'a> {
     }
 
     /// The outcome of a connection that a leftover redirection takes: another pod has the target address, or no pod has
-    /// it.
+    /// the address.
     ///
     /// # Errors
     ///

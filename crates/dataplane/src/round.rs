@@ -1,4 +1,4 @@
-//! The input of every judgement of one snapshot. Each part is made at its first use, and only once.
+//! The input of every judgement of one snapshot. Each part is made once, at its first use.
 
 use std::{
     cell::OnceCell,
@@ -29,7 +29,7 @@ pub struct Round<'a> {
     pub now: &'a Snapshot,
     /// The snapshot of the previous round. `None` for `check`, which takes one snapshot.
     pub before: Option<&'a Snapshot>,
-    /// A proxy is behind if it did not apply a queued change for this many seconds.
+    /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,

@@ -35,7 +35,7 @@ pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
-/// `tcp LISTEN 0.0.0.0:30080`, and the socket's device, if it is bound to a device.
+/// `tcp LISTEN 0.0.0.0:30080`, and the device, if the socket is bound to a device.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);
     let state = if is_bound(socket) { "BOUND" } else { socket.state.name() };

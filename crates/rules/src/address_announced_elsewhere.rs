@@ -165,7 +165,8 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             it.on(),
             it.of()
         )));
-        // A configured address may be the node's own address. If the user deletes it, the node may lose its network.
+        // A configured address may be the node's own address. If the user deletes such an address, the node may lose
+        // its network.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

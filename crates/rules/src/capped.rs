@@ -1,4 +1,5 @@
-//! Limits how many judgements a rule reports. A user who can write one object can give it thousands of ports.
+//! Limits how many judgements a rule reports. A user who can write one object can write thousands of ports in this
+//! object.
 
 use std::{cmp::Reverse, collections::HashMap};
 

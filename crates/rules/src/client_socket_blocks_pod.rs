@@ -101,8 +101,8 @@ impl Network<'_> {
             }
             _ => None,
         };
-        // A pod's range never changes. If the kernel did not choose the port, a program bound it by number, as servers
-        // do. So the peer opened the connection.
+        // A pod's range never changes. If the kernel did not choose the port, a program bound the port by number, as
+        // servers do. So the peer opened the connection.
         if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }

@@ -57,7 +57,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             // If the pod does not fail, another program may answer the probe.
             Need::Probe(pod, _) if !pod.failing => return None,
             Need::Declared(..) | Need::Probe(..) | Need::Reported(..) => Subject::pod(need.unready_pod()?),
-            // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
+            // If kube-proxy answers `/proxyMode`, kube-proxy's metrics server listens, perhaps on another port.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => Subject::this_node(round.now),
             // The scheduler does not place the pod here.
@@ -139,8 +139,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the socket belongs to the container that needs the port. A socket of a container that no longer exists
-    /// counts too. `None` if the socket belongs to no container of the pod.
+    /// Whether the socket belongs to the container that needs the port. The result is also true for a socket of a
+    /// container that no longer exists. `None` if the socket belongs to no container of the pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;

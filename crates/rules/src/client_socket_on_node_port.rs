@@ -80,7 +80,7 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// An empty table counts as unknown, because a working proxy in ipvs mode serves at least the Service
+/// An empty table is treated as unknown, because a working proxy in ipvs mode serves at least the Service
 /// `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
@@ -215,7 +215,7 @@ impl<'a> Node<'_, 'a> {
             Mode::Cilium if was_retransmitted => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
-                // Without a retransmission, the socket may be a server, or its first answer may still arrive.
+                // Without a retransmission, the socket may belong to a server, or the first answer may still arrive.
                 (Protocol::Udp, State::Close) | (_, State::SynSent) if !was_retransmitted => Severity::Warning,
                 (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
                 _ => Severity::Info,

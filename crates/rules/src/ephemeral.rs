@@ -37,7 +37,7 @@ pub(super) struct EphemeralPorts {
     now: Result<PortSet, Gap>,
     /// The ports from which the kernel chose the ports of the open sockets. `--set` does not change these ports.
     of_sockets: Result<PortSet, Gap>,
-    /// The ports that would also be in `of_sockets` if they were not reserved.
+    /// The reserved ports of the range. Without the reservation, these ports would also be in `of_sockets`.
     reserved: PortSet,
 }
 

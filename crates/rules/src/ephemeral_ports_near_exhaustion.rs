@@ -99,7 +99,7 @@ struct Ports {
     set: PortSet,
     range: String,
     reserved: String,
-    /// Whether the range is assumed, because it was not configured.
+    /// Whether the range is assumed, because no range was configured.
     assumed: bool,
     tw_reuse: Result<u8, Gap>,
 }
@@ -152,8 +152,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The missing count of connections, or `None` if the count is known or cannot matter. The count matters if one
-/// destination may use most of these ports.
+/// The missing count of connections, or `None` if the count is known, or if no destination can use most of these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();

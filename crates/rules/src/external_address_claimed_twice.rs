@@ -308,7 +308,7 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
-    /// Without this exception, the ports of these addresses would count toward the limit of compared ports.
+    /// Without this exception, the ports of these addresses would use up the limit of compared ports.
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));

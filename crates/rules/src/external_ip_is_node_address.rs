@@ -46,7 +46,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
         // Without its Node object, this node knows its own addresses only from the links. If the links were not read
-        // either, this node would judge itself as another node.
+        // either, the rule would treat this node as another node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -212,7 +212,7 @@ impl Here<'_, '_> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
             let is_endpoint = self.round.addressed().and_then(is_endpoint);
             if is_endpoint == Ok(true)
-                // An old kube-proxy itself opens a socket on each external IP of its node.
+                // An old kube-proxy opens a socket of its own on each external IP of the node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
             {

@@ -54,9 +54,10 @@ pub struct NodeReservation {
     pub unread: Option<Gap>,
     /// The guard of this node, if a guard has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows them.
+    /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows these ports.
     used: PortSet,
-    /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has it.
+    /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has the
+    /// NodePort.
     is_guarded: bool,
 }
 

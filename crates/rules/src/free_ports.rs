@@ -80,7 +80,7 @@ impl FreePorts {
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
                 // If the nodes' ranges have no common port, no port is free. The type of `range` has no empty value. So
-                // the old range stays, and all its ports count as in use.
+                // the old range stays, and all its ports are marked as in use.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -118,7 +118,7 @@ impl FreePorts {
             }
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        // Pods of other nodes count too, because a Service has its number on every node.
+        // Pods of other nodes are included, because a Service has its nodePort on every node.
         let pods = snapshot.cluster.pods.get().map(|all| all.iter().map(|pod| &pod.ports).collect::<Vec<_>>());
         let waiting = if_requested(snapshot.cluster.waiting_pods.get());
         let waiting = waiting.map(|all| all.into_iter().flatten().map(|pod| &pod.ports).collect());

@@ -183,7 +183,7 @@ impl<'a> Node<'_, 'a> {
                 },
             );
         evidence.values.extend(ranges_in_words(self.snapshot));
-        // An assumption about unread listeners is evidence only if no process listens.
+        // An assumption about unread listeners is added to the evidence only if no process listens.
         evidence = evidence.each("assumed", self.round.assumed_unbound((Protocol::Tcp, port)));
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Remote]);

@@ -56,7 +56,7 @@ struct Node<'r, 'a> {
 }
 
 /// The severity, the claim that gets the connections, and the vantage points that lose connections. The claim is `None`
-/// if it depends on the settings.
+/// if the settings decide which claim gets the connections.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,

@@ -133,7 +133,7 @@ impl Here<'_> {
 enum Stakes<'a> {
     /// Cilium does not serve the hostPort, because its number is in Cilium's own range.
     Ignored(PortSet),
-    /// The hostPort works now. If its number is a healthCheckNodePort, the value is the Service.
+    /// The hostPort works now. If the hostPort is also a healthCheckNodePort, the value is the Service.
     Latent(Option<&'a Service>),
 }
 

@@ -1,4 +1,4 @@
-//! The redirection of a hostPort remains, after its pod is gone.
+//! The redirection of a hostPort remains after its pod is gone.
 
 use std::net::SocketAddr;
 
@@ -128,7 +128,8 @@ impl Node<'_, '_> {
             stratum: Stratum::Any,
             vantage_points: vantage_points_of(redirection),
         });
-        // If the target is a container outside Kubernetes, its runtime may be the process on the redirected port.
+        // If the target is a container outside Kubernetes, the container's runtime may be the process on the redirected
+        // port.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),

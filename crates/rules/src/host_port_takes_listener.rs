@@ -284,7 +284,7 @@ fn is_held(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Whether a pod has its network, according to its status. A pod from a manifest has no status, and counts as a pod
+/// Whether a pod has its network, according to its status. A pod from a manifest has no status, and is treated as a pod
 /// with a network.
 fn has_begun(pod: &Pod) -> bool {
     pod.ready || !pod.ips.is_empty() || pod.uid.is_none()

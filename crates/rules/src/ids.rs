@@ -372,7 +372,7 @@ pub fn find(name: &str) -> Option<&'static Id> {
     IDS.iter().copied().find(|id| id.name.0 == name)
 }
 
-/// The worst severity of these variants. An id or a variant that this version does not know counts as critical.
+/// The worst severity of these variants. An unknown id or variant is treated as critical.
 pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
     variants.iter().map(known).max().unwrap_or(Critical)

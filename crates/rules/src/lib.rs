@@ -179,8 +179,8 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
 }
 
-/// The facts that are not read for a list of the users of ports. Redirections of hostPorts are read, because they use
-/// ports.
+/// The facts that are not read for a list of the users of ports. Redirections of hostPorts are read, because
+/// redirections use ports.
 pub fn skipped_for_users() -> BTreeSet<Source> {
     skipped(&[&host_port_left_behind::RULE])
 }

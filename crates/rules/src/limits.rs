@@ -20,7 +20,7 @@ pub struct Limits {
     pub fds_critical_percent: u64,
     /// A rule warns if Services use this percentage of the dynamic band of NodePorts. Default 80.
     pub band_warning_percent: u32,
-    /// A proxy counts as frozen if it does not apply a queued change for this number of seconds. Default 60.
+    /// A proxy is treated as frozen if a queued change was not applied for this number of seconds. Default 60.
     pub proxy_lag_seconds: i64,
 }
 

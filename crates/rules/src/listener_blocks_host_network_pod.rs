@@ -114,8 +114,8 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether a container of the pod failed, and no container runs. If true, a process of the pod on the port is left
-    /// over from an earlier container.
+    /// Whether a container of the pod failed, and no container of the pod runs. If true, a process of the pod on the
+    /// port is left over from an earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }

@@ -120,7 +120,7 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is an endpoint
-    /// of the Service in a family, only connections that are refused on loopback count as lost in this family. Another
+    /// of the Service in a family, only connections that are refused on loopback are lost in this family. Another
     /// Service may have the NodePort too, and may get all connections.
     fn lost(
         &self,
@@ -237,7 +237,7 @@ impl<'a> Node<'_, 'a> {
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
-    /// Whether the listener is on an address outside nodePortAddresses in iptables mode. The listener then answers only
+    /// Whether the listener is on an address outside nodePortAddresses in iptables mode. Such a listener answers only
     /// while the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
         self.snapshot.is_in(Mode::Iptables)

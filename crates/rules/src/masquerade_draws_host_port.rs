@@ -41,9 +41,9 @@ fn can_meet(port: &ContainerPort) -> bool {
     port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
 }
 
-/// The source ports from which Cilium chooses: the ports above its NodePort range (cilium
-/// `bpf/include/bpf/config/global.h`, `NODEPORT_PORT_MIN_NAT`). A connection whose source port is in this range keeps
-/// its port.
+/// The source ports from which Cilium chooses: the ports above Cilium's NodePort range (cilium
+/// `bpf/include/bpf/config/global.h`, `NODEPORT_PORT_MIN_NAT`). A connection whose source port is one of these ports
+/// keeps its port.
 fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let above = cilium_range(snapshot)?.ranges().last().map_or(0, |range| range.last);
     Ok(above.checked_add(1).map(|first| PortSet::from(PortRange { first, last: u16::MAX })).unwrap_or_default())

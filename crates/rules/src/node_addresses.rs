@@ -53,7 +53,7 @@ impl<'a> OnLinks<'a> {
     }
 }
 
-/// Whether the kubelet and the API server use this address of a Node: it is the first InternalIP of its family.
+/// Whether the kubelet and the API server use this address of a Node: the first InternalIP of each family.
 pub(super) fn is_main(node: &Node, ip: IpAddr) -> bool {
     let mut internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
     internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)

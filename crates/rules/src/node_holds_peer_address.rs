@@ -164,8 +164,8 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let released = release_all(claims.iter().take(MOST_LISTED).collect());
     let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
-    // If the address may move between nodes, its deletion is not the first remedy: clients may need the address on this
-    // node.
+    // If the address may move between nodes, the deletion of the address is not the first remedy: clients may need the
+    // address on this node.
     match held.iter().any(|it| it.address.is_alone()) {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),

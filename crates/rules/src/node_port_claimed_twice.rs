@@ -139,7 +139,7 @@ fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Pro
     let mut known = HashSet::new();
     for (of, number, other) in of_workloads.chain(of_pods).filter(|(.., other)| !other.is_at_loopback()) {
         let port = (number, other.protocol());
-        // A pod that has the number on several addresses counts once.
+        // A pod that has the number on several addresses is listed once.
         if known.insert((of, port)) {
             wanted.entry(port).or_default().push(other);
         }
@@ -157,7 +157,7 @@ struct Claim<'a> {
 /// The conflict between two claims to one number, the mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
-    /// A pod that may belong to the Service has the port, or will want it.
+    /// A pod that may belong to the Service has the port, or will want the port.
     Own,
     Pods,
     /// Both Services work, but the API server would refuse to create them again, for example after a restore.
@@ -208,9 +208,9 @@ impl Claim<'_> {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
 
-    /// The conflict with pods that have the number, or will want it. No rule reads the selectors of Services. So pods
-    /// in the Service's namespace with its target port count as *own*. A pod that ServiceLB of k3s and RKE2 makes for
-    /// the Service is no conflict.
+    /// The conflict with pods that have the number, or will want the number. No rule reads the selectors of Services.
+    /// So pods in the Service's namespace with the Service's target port are treated as *own*. A pod that ServiceLB of
+    /// k3s and RKE2 makes for the Service is no conflict.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;
         let sends_to = |to: u16| self.port.is_some_and(|port| port.target.is_none_or(|target| target == to));
@@ -332,7 +332,7 @@ fn evidence(
         .each("also claimed by", others.iter().map(words))
         .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
-    // With several other claims, the problem remains after one of them gets another number.
+    // If several claims conflict with this claim, another number for one of them does not end the problem.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

@@ -1,5 +1,5 @@
 //! Decides who opened a connection. The kernel does not show the opener. The state, the peer and the owner of the
-//! socket may show it.
+//! socket may show the opener.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
 use portreeve_facts::{
@@ -7,12 +7,12 @@ use portreeve_facts::{
 };
 
 /// The local ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and
-/// `RPC_DEF_MAX_RESVPORT` in Linux). A peer's port below this range counts as the port of a server.
+/// `RPC_DEF_MAX_RESVPORT` in Linux). A peer's port below this range is treated as the port of a server.
 pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opener {
-    /// A process of this node, or the kernel. The connection blocks a server that needs its port.
+    /// A process of this node, or the kernel. The connection blocks a server that needs the connection's local port.
     Here,
     /// The peer. The server that accepted the connection has ended, and a new server can have the port.
     Peer,

@@ -64,9 +64,9 @@ fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
     }
 }
 
-/// Whether Cilium may choose the hostPort as a source port when it masquerades in eBPF (cilium/cilium#34041). If the
-/// mode is not known, Cilium may run. Before the pod exists, it is not known whether its runtime will listen on the
-/// hostPort.
+/// Whether Cilium may choose the hostPort as a source port when Cilium masquerades in eBPF (cilium/cilium#34041). If
+/// the mode is not known, Cilium may run. Before the pod exists, it is not known whether the pod's container runtime
+/// will listen on the hostPort.
 fn may_be_masqueraded(snapshot: &Snapshot, port: &ContainerPort) -> bool {
     let is_another = snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Cilium);
     !is_another && port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())

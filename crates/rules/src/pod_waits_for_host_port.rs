@@ -31,7 +31,8 @@ const ROLLOUT: i64 = 600;
 const LONGEST_RETRY: i64 = 1200;
 /// Controllers that replace a failed pod while a pod is missing.
 const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
-/// A toleration of every taint, in the form of [`Workload::tolerates`]: no key, `Exists`, no value, no effect.
+/// A toleration of every taint, in the form of [`Workload::tolerates`]: only the operator `Exists`, with empty key,
+/// value and effect.
 const EVERY_TAINT: &str = " Exists  ";
 /// The largest number of ports to compare for one number. A pod may have one number thousands of times, each time on
 /// another address.
@@ -198,8 +199,8 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
     ))
 }
 
-/// The pods of this node that have the port and keep it. Pods that soon release the port in a rollout or a deletion are
-/// left out. A pod whose deletion hangs stays in the list.
+/// The pods of this node that have the port and keep the port. Pods that soon release the port in a rollout or a
+/// deletion are left out. A pod whose deletion hangs stays in the list.
 fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     let mut holders: Vec<&Pod> = Vec::new();

@@ -46,7 +46,7 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
-    /// The workloads that have a pod on a node. Unread pods count as missing: check [`pods_before`] too.
+    /// The workloads that have a pod on a node. Unread pods are treated as missing: check [`pods_before`] too.
     pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
         let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))

@@ -261,9 +261,9 @@ fn possible_users(unread: &Gap) -> &'static str {
     }
 }
 
-/// The advice if the API server refused the number although no Service has it: a Service with the number was deleted
-/// recently. Every three minutes, the API server checks for numbers without a Service. At the third check, it releases
-/// the number (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
+/// The advice if the API server refused the number although no Service has the number: a Service with the number was
+/// deleted recently. Every three minutes, the API server checks for numbers without a Service. At the third check, the
+/// API server releases the number (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
     snapshot: &Snapshot,
     owned: &[Ownership],

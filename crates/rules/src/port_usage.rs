@@ -8,7 +8,7 @@ use portreeve_facts::{
     Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
 };
 
-/// The use of the NodePort range. A port that is not listed is free, unless unread input contains its user.
+/// The use of the NodePort range. A port that is not listed is free, unless unread input contains the port's user.
 #[derive(Clone, Debug)]
 pub struct PortUsage {
     /// The range.

@@ -36,8 +36,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
     sockets.retain(|socket| at.meets(socket) != Some(false));
     let proxy = round.proxy();
-    // With `--proxy-mode`, the user states that kube-proxy runs. A program that has both ports of kube-proxy is then
-    // kube-proxy, even without an answer.
+    // With `--proxy-mode`, the user states that kube-proxy runs. A program that has both ports of kube-proxy is
+    // kube-proxy in this case, even without an answer.
     let stated = snapshot.overrides.proxy_mode.as_ref();
     let is_reported = stated.is_some_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
     let verdict = match silence {

@@ -124,7 +124,7 @@ fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
     // The first link in `IPVS_LINKS` belongs to kube-proxy, and the other links belong to kube-router. kube-router uses
-    // its virtual servers, even if kube-proxy left some behind.
+    // its virtual servers, even if kube-proxy left some virtual servers behind.
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 
@@ -159,7 +159,7 @@ fn left_behind(
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others));
         match mode {
-            // This remedy does not delete iptables chains, so it is only for leftovers without chains.
+            // This remedy does not delete iptables chains, so the remedy is only for leftovers without chains.
             Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
                 evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>()))
             }

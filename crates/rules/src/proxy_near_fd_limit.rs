@@ -57,7 +57,7 @@ fn judge(
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
         // Portreeve reads the sockets first, then the number of open files. Sockets that the proxy opens between the
-        // two reads must not count as other files.
+        // two reads must not be counted as other files.
         demand.otherwise = demand.otherwise.min(before);
     }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);
@@ -118,7 +118,7 @@ impl Descriptors {
 struct Holding<'a> {
     answer: Result<bool, Gap>,
     version: Option<&'a str>,
-    /// The number of the proxy's sockets on NodePorts. If the owner of a socket is not known, the socket counts too.
+    /// The number of the proxy's sockets on NodePorts. If the owner of a socket is not known, the socket is included.
     sockets: u64,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Holding<'a> {
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
             // A proxy without free file descriptors closes all its sockets on NodePorts. So a proxy without such
-            // sockets now may still open them.
+            // sockets now may still open such sockets.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,

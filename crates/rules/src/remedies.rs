@@ -14,7 +14,7 @@ use portreeve_facts::{
     Unread, text::shell_word,
 };
 
-/// The last port of Linux' default ephemeral port range. Antrea's NodePortLocal uses the ports above it.
+/// The last port of Linux' default ephemeral port range. Antrea's NodePortLocal uses ports above this port.
 pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
 /// The default range of Antrea's NodePortLocal.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
@@ -221,8 +221,9 @@ pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
 
-/// Makes systemd-resolved release port 53. Its stub then answers no query: programs of the node use /etc/resolv.conf,
-/// and pods use the file that the kubelet names (systemd src/resolve/resolved-resolv-conf.c).
+/// Makes systemd-resolved release port 53. After this change, the stub of systemd-resolved answers no query. Programs
+/// of the node use /etc/resolv.conf, and pods use the file that the kubelet names (systemd
+/// src/resolve/resolved-resolv-conf.c).
 pub(super) fn without_stub() -> Remedy {
     Remedy::from(Step::advice(
         "point /etc/resolv.conf, and `resolvConf` of the kubelet, at /run/systemd/resolve/resolv.conf: no server will answer at 127.0.0.53",

@@ -10,13 +10,13 @@ pub(super) const FEWEST_LEFT: u32 = 8192;
 /// The longest list for one write, in bytes: a memory page minus two bytes. One byte is for the kernel
 /// (kernel/sysctl.c, `proc_do_large_bitmap`), and one for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// If more ports than this number are to be reserved, they are treated as a range of which Services use only some
+/// If more ports than this number are to be reserved, the ports are treated as a range of which Services use only some
 /// ports.
 const FEW: u32 = 64;
 
-/// Reserves `ports`, so that the kernel does not choose them, now and after a restart. A write replaces the whole list.
-/// So the new list has the ports that are reserved now, and all NodePorts and server ports that the kernel may choose.
-/// With such a list, one remedy keeps the ports of another remedy.
+/// Reserves `ports`, so that the kernel does not choose these ports, now and after a restart. A write replaces the
+/// whole list. So the new list has the ports that are reserved now, and all NodePorts and server ports that the kernel
+/// may choose. With such a list, one remedy keeps the ports of another remedy.
 ///
 /// If this list leaves too few ports for outgoing connections, or is too long for one write, the list has only the
 /// NodePorts of Services. If this list is still too large, the remedy is advice without a command.

@@ -126,8 +126,8 @@ fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mod
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
 
-/// kube-proxy turned route_localnet on, but another program may have turned it off. A kube-proxy before 1.26 serves
-/// more addresses.
+/// kube-proxy turned route_localnet on, but another program may have turned the sysctl off. A kube-proxy before 1.26
+/// serves more addresses.
 #[test]
 fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };

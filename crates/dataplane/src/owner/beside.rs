@@ -1,4 +1,4 @@
-//! Other users of a port number. They get no new connections to the port of this node.
+//! Other users of a port number. These users get no new connections to the port of this node.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ pub enum BesideKind {
     ClusterIp,
     /// A nodePort or an external address of a Service that this node's proxy does not serve.
     NotServed,
-    /// A server or a tunnel needs the port, and may have no socket on it.
+    /// A server or a tunnel that needs the port, perhaps without a socket on the port.
     Need,
     /// A user that may exist: an input was not read, or the scan does not list sockets of this kind.
     Possible,
@@ -159,7 +159,7 @@ pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
         State::SynSent => {
             "while the connection is open, a server cannot listen on this port: bind fails with EADDRINUSE"
         }
-        // A server may have accepted the connection and ended. Most servers can then listen again.
+        // The connection may be left from a server that ended. Most servers can listen again beside such a connection.
         _ => {
             "if the connection is outgoing, a server cannot listen on this port while the connection is open: bind fails with EADDRINUSE"
         }

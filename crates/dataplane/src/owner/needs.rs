@@ -24,7 +24,7 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
         let all: Vec<Result<bool, Gap>> = listeners.iter().map(|socket| need.has(round, socket)).collect();
         if all.contains(&Ok(true)) { Ok(true) } else { all.into_iter().find(Result::is_err).unwrap_or(Ok(false)) }
     };
-    // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
+    // If kube-proxy answers `/proxyMode`, kube-proxy's metrics server listens, perhaps on another port.
     let answers = |need: &Need<'_>| matches!(need, Need::ProxyMetrics) && snapshot.kernel.proxy.mode.gap().is_none();
     let in_words = |need: &Need<'_>| {
         let name = need.whose(snapshot);

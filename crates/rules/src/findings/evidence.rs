@@ -1,4 +1,4 @@
-//! The evidence of a problem. The rule that finds the problem builds it once.
+//! The evidence of a problem. The rule that finds the problem builds the evidence once.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! The types of problems: rules make them, and other crates read them.
 //!
-//! These types have no behaviour, I/O, clock, thresholds or Kubernetes client types.
+//! These types are plain data.
 
 mod effect;
 mod evidence;
@@ -75,8 +75,8 @@ impl Judgement {
     }
 }
 
-/// The conclusion of a rule about a subject. The ledger (the list of open findings) then opens, keeps or closes the
-/// finding.
+/// The conclusion of a rule about a subject. According to the verdict, the ledger (the list of open findings) opens,
+/// keeps or closes the finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The rule judged the subject and found no problem.
@@ -110,7 +110,7 @@ pub struct Key {
     pub rule: RuleId,
     /// The variant of this id.
     pub variant: &'static str,
-    /// The subject; its uid is not compared.
+    /// The subject. Comparisons of keys ignore the subject's uid.
     pub subject: Subject,
     /// The port, if there is one.
     pub port: Option<u16>,

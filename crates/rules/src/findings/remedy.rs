@@ -33,7 +33,7 @@ pub struct Step {
 pub enum StepKind {
     /// A command: a shell runs it as it is.
     Command,
-    /// Advice: a person reads it. A command with a place to fill in is advice too.
+    /// Advice: a person reads it. A command with a placeholder is advice too.
     Advice,
 }
 

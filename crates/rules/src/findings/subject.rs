@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use portreeve_facts::{Pod, Service, Snapshot};
 
 /// A Kubernetes object, or the cluster as a whole. The comparison ignores the uid: if a user deletes an object and
-/// creates it again, its findings stay open.
+/// creates the object again, the findings stay open.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// The subject's kind.

@@ -419,7 +419,8 @@ fn a_node_port_is_lost_where_the_redirection_takes_connections_only() {
     assert!(judge(None, v4, "192.0.2.0/24"), "on each address");
     assert!(judge(Some(second), v4, "192.0.2.2/32"), "on the one that is served");
     assert!(!judge(Some(PRIMARY[0]), v4, "192.0.2.2/32"), "on another one");
-    // The node has no address in 203.0.113.0/24. A list without IPv4 networks would serve every IPv4 address.
+    // The node has no address in 203.0.113.0/24. If the list had no IPv4 network, kube-proxy would serve every IPv4
+    // address.
     assert!(!judge(None, v4, "203.0.113.0/24"), "nowhere");
     assert!(judge(None, v6, "203.0.113.0/24"));
     assert!(!judge(None, v6, "2001:db8:ffff::/64"));

@@ -82,7 +82,7 @@ pub enum Change {
 /// How a problem ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearance {
-    /// The rule judged the subject and found it healthy.
+    /// The rule judged the subject as healthy.
     Repaired,
     /// The rule reports neither the problem nor a healthy subject. For example, the subject was deleted.
     Gone,
@@ -239,7 +239,8 @@ impl Ledger {
         Some(Change::Raised(finding))
     }
 
-    /// A finding stays open if its subject is created again, because uids are not compared.
+    /// If the subject of a finding is created again, the finding stays open, because the comparison of keys ignores the
+    /// uid.
     fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
         let since = self.open.remove(&key).expect("it is open").since;
         let finding = Finding { key: key.clone(), evidence, since };

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The variants that rules may find in manifests. Most of these rules judge live objects too, and treat the objects of
-/// manifests as if they existed. One rule finds fields that the API server refuses.
+/// manifests like existing objects. One rule finds fields that the API server refuses.
 pub fn lint_rules() -> impl Iterator<Item = Rows> {
     OF_MANIFESTS.iter().map(|rule| rule.rows()).chain([port_field_refused::ROWS])
 }

@@ -72,7 +72,7 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     let is_written = |number: &u16| Protocol::ALL.into_iter().any(|protocol| written.contains(&(*number, protocol)));
     let mut unsure = None;
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If two entries have one name or one port, the first entry counts.
+    // If two entries have one name or one port, the first entry is used.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {

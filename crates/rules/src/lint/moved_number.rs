@@ -16,7 +16,7 @@ use portreeve_facts::{Claimed, Protocol, Service, Unread};
 /// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports both fields instead.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
-    // Of copies of a Service, the first copy counts.
+    // If a Service has several copies, the first copy is used.
     let after: HashMap<(&str, &str), &Service> =
         services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
     let before = linted.held.iter().flat_map(|((namespace, name), service)| {
@@ -34,7 +34,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, "healthCheckNodePort"),
                 _ => continue,
             };
-            // The API server does not compare a number that the same field of the Service has already.
+            // The API server does not compare a number that this field of the Service already has.
             if its_own.is_some_and(|it| numbers(it).any(|had| had == (number, field))) {
                 continue;
             }

@@ -27,11 +27,11 @@ pub struct LintReport {
     pub rules: Vec<Rows>,
     /// The chosen rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
-    /// The number of findings that an annotation accepts. They are not in `findings`.
+    /// The number of findings that an annotation accepts. These findings are not in `findings`.
     pub accepted: usize,
     /// How many files were read.
     pub files: usize,
-    /// Folders of Helm charts. They were not read.
+    /// Folders of Helm charts. Lint does not read these folders.
     pub charts: Vec<String>,
     /// The number of objects of all kinds, including objects that were not read.
     pub objects: usize,
@@ -94,7 +94,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// If the user did not give the missing input, the rule counts as not run.
+    /// If the user did not give the missing input, the rule is listed as not run.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap, claims: usize) {
         if gap.why == Why::NotRequested {
             // One reason for each rule is enough. For example, many new Services have no endpoints yet.

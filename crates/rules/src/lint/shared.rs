@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
         let finding = |(manifest, claim): (&Manifest, &Claim)| {
             let own = (manifest.to_string(), &claim.path);
             let others = self.written(&about).chain(self.written(&beside));
-            // A second copy of the object does not count as another object.
+            // A second copy of the object is not another object.
             let others =
                 others.filter(|(manifest, other)| (manifest.to_string(), &other.path) != own).take(MOST_RELATED);
             PlacedFinding {

@@ -376,7 +376,7 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // The listener is bound to one device, so it loses only connections to the addresses of this device.
+    // The listener is bound to one device, so the listener loses only connections to the addresses of this device.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);

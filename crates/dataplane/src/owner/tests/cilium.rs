@@ -49,7 +49,7 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
         detail(&at(None, "30000-32767")).ends_with("; Cilium does not serve it: the number is in the NodePort range")
     );
     assert!(!detail(&beside).contains("Cilium"));
-    // If a Service has no endpoint, no process gets its connections.
+    // If a Service has no endpoint, no process gets the Service's connections.
     let empty = at(None, "30000-32767").service("web", |it| it.node_port(30080).without_endpoints());
     let passing = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let passing = empty.with_config(|it| it.cilium = Some(passing));
@@ -74,7 +74,7 @@ fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
     assert_eq!(ask(&left_out, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
 }
 
-/// A node with two links: eth0 is a device of Cilium, eth1 with 198.51.100.9 is not.
+/// A node with two links: Cilium serves the device eth0, but not eth1 with 198.51.100.9.
 fn two_devices(world: Snapshot, change: impl FnOnce(&mut CiliumConfig)) -> Snapshot {
     let mut config = CiliumConfig { devices: vec!["eth0".to_owned()], ..CiliumConfig::default() };
     change(&mut config);

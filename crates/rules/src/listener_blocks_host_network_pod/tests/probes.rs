@@ -61,7 +61,8 @@ fn behind_cilium_a_probe_at_a_node_port_is_a_warning_once_a_container_failed() {
     assert_eq!(severity(&world(false)), Severity::Info);
 }
 
-/// A failing pod. Its container reported that this address is in use, and process `driver` listens on the address.
+/// A failing pod. The pod's container reported that this address is in use, and process `driver` listens on the
+/// address.
 fn said(host_ip: Option<&str>, port: u16, change: impl FnOnce(&mut Pod)) -> Snapshot {
     let world = exporter(|pod| {
         pod.ports.clear();

@@ -16,7 +16,7 @@ fn of_any_number_so_many_are_told_and_that_there_are_more() {
     let [reported @ .., last] = &cut[..] else { panic!("{cut:?}") };
     assert_eq!(reported.len(), OF_RULE);
     assert!(matches!(&last.verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch), "{last:?}");
-    // Even the youngest pod is reported if it is in another namespace.
+    // Even the youngest pod is reported, if this pod is in another namespace.
     let many = (0..OF_RULE + 9).map(|it| waits(1, &it.to_string(), |pod| pod.controller = None));
     let victim = waits(9, "victim", |pod| pod.namespace = "kube-system".to_owned());
     let reported = judged(many.chain([victim]).collect());
