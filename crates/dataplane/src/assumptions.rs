@@ -356,7 +356,7 @@ type Primary = [Option<IpAddr>; 2];
 
 /// The primary address of each family: `bindAddress` if it is an address, else the Node's first InternalIP, else the
 /// Node's first ExternalIP (kubernetes cmd/kube-proxy/app/server.go). If the Node object was not found, any address of
-/// the node is possible. The `Gap` is the unread input that would tell the address.
+/// the node is possible. The `Gap` is the unread input that would show the address.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {
@@ -398,7 +398,7 @@ const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
 /// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). The `Gap` is the
-/// unread input that would tell whether there is a detector. If `config` is `None`, the caller already has a `Gap`.
+/// unread input that would show whether there is a detector. If `config` is `None`, the caller already has a `Gap`.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

@@ -36,7 +36,7 @@ pub(super) struct DataPlane {
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
     /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. To compare two
-    /// claims of one kind, the caller asks in both orders.
+    /// claims of one kind, the caller compares the claims in both orders.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. The argument is the outcome
     /// of the NodePort. `None` if the order of the claims is not defined.

@@ -147,7 +147,7 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// The unread process, if only the processes would tell which program in the proxy's control group has the socket.
+    /// The unread process, if only the processes would show which program in the proxy's control group has the socket.
     fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
@@ -298,7 +298,7 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
 /// several programs, so equal control groups are proof only if a process is unknown. The control group of a session
-/// does not tell the program.
+/// does not show the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =

@@ -173,8 +173,8 @@ fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
 fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
     for plane in DATA_PLANES {
         for setting in Setting::ALL {
-            // `localhostNodePorts` and the version change answers only on loopback, so [`answers`] also asks loopback
-            // addresses.
+            // `localhostNodePorts` and the version change answers only on loopback, so [`answers`] also includes
+            // loopback addresses.
             let differs = answers(plane, &changed(setting)) != answers(plane, &Settings::NOT_NEEDED);
             assert_eq!(differs, plane.settings.contains(&setting), "{} and {setting:?}", plane.mode);
         }

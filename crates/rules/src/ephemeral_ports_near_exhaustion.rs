@@ -71,7 +71,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// The judgement of one pod. The settings are those of the pod's specification, or the defaults. To read the settings
+/// The judgement of one pod. The settings come from the pod's specification, or are the defaults. To read the settings
 /// from the kernel, the agent would need CAP_SYS_ADMIN and a thread in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {

@@ -28,7 +28,7 @@ pub struct FreePorts {
     taken: PortSet,
     /// Whether the numbers are for a server on the host's network, or for a hostPort.
     of_hosts: bool,
-    /// Unread input with the name of its node. Because of such a gap, a port in use may look free.
+    /// Unread input with the name of its node. Because of this unread input, a port in use may look free.
     pub unread: Vec<(String, Gap)>,
     /// Whether a scan has the Services. If Services were not read, any NodePort may be in use.
     allocations: bool,

@@ -43,9 +43,9 @@ pub struct Linted {
     free: Option<(&'static str, String)>,
 }
 
-/// The name and the list of the suggested NodePorts. The name states what is certain. If some users of ports were not
-/// read, only the Services are certain. If everything was read, the name is for one node, because a snapshot has the
-/// scan of one node.
+/// The name and the list of the suggested NodePorts. The name states which users of ports are certain. If some users of
+/// ports were not read, only the Services are certain. If everything was read, the name is for one node, because a
+/// snapshot has the scan of one node.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
