@@ -16,8 +16,8 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// Which of the two claims gets the connections on these addresses, and from which vantage points the hostPort loses
-/// connections.
+/// Which of the two claims gets the connections on these addresses, and the vantage points from which the losing claim
+/// loses connections.
 pub(super) fn winner(
     round: &Round<'_>,
     (assumption, case): (&Assumption, &mut Case),

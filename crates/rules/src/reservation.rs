@@ -18,8 +18,9 @@ const FEW: u32 = 64;
 /// whole list. So the new list has the ports that are reserved now, and all NodePorts and server ports that the kernel
 /// may choose. With such a list, one remedy keeps the ports of another remedy.
 ///
-/// If this list leaves too few ports for outgoing connections, or is too long for one write, the list has only the
-/// NodePorts of Services. If this list is still too large, the remedy is advice without a command.
+/// If this list leaves too few ports for outgoing connections, or is too long for one write, the list leaves out
+/// NodePorts that no Service has, and then also server ports. If this list is still too large, the remedy is advice
+/// without a command.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
