@@ -1,8 +1,9 @@
-//! Decides which clients may read the private documents over the network. The API server must accept the client's
-//! token. The token's user needs the right to `get` the path of the document.
+//! Decides whether a client may read private documents over the network. The API server must accept the client's token.
+//! The user of the token needs the right to `get` the path of the document.
 //!
-//! A flood of tokens does not cause a flood of requests to the API server. A text that does not look like a token is
-//! refused without a request. Answers are kept for a while. All clients together cause only a few reviews a second.
+//! Many tokens cause few requests to the API server. The agent refuses a text that has not the form of a token. The
+//! agent caches the answers of the API server. All clients together cause at most four reviews a second, after a first
+//! burst.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -35,12 +36,12 @@ pub(super) struct Authorization {
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// A lasting failure is logged only once.
+    /// Whether the last review failed. If reviews fail again and again, the agent logs the first failure.
     failing: Mutex<bool>,
 }
 
 impl Authorization {
-    /// Without a reviewer, it refuses every request.
+    /// `None` refuses every request.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             reviewer,
@@ -91,14 +92,14 @@ impl Authorization {
     }
 }
 
-/// The header of Portreeve comes first, because a proxy on the way may use `Authorization` for itself.
+/// The header `TOKEN_HEADER` comes first, because a proxy before the agent may use `Authorization` for itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
     let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
     own.or_else(usual).map(str::trim)
 }
 
-/// Whether the text has the form of a ServiceAccount's token: three parts of base64url. The last part is a signature.
+/// Whether the text has three parts of base64url, as the token of a ServiceAccount has.
 fn is_shaped_like_a_token(token: &str) -> bool {
     let is_part = |part: &str| {
         part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -110,16 +111,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a permission is kept. A client can read for this time after a person has withdrawn its right.
+/// How long a permission is kept. After a person withdraws the client's right, the client can read for this time.
 const ALLOWED: Duration = Duration::from_secs(60);
-/// How long a refusal is kept. A new right works after this time at the latest.
+/// How long a refusal is kept. After a person grants the right, the client waits for this time at most.
 const REFUSED: Duration = Duration::from_secs(5);
 const ENTRIES: usize = 128;
 
-/// The hashes of a token and a path under two secret keys. So no client can make two tokens with the same hashes.
+/// The hashes of a token and a path under two secret keys. Without the keys, a client cannot make two tokens with equal
+/// hashes.
 type Key = (u64, u64);
 
-/// The cache does not keep the tokens.
+/// The cache keeps hashes of the tokens.
 #[derive(Debug, Default)]
 struct ReviewCache {
     hashers: (RandomState, RandomState),

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Counts the turns that are left, as a token bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     every: Duration,
     most: u32,
-    /// The time at which all turns will be back. If no turn is used, this time is in the past.
+    /// The time at which the bucket will be full. This time is in the past while the bucket is full.
     full: Instant,
 }
 

@@ -1,25 +1,24 @@
-//! Decides when to scan the node, and which scans also read connections. The same rule is valid for scans and for
-//! connections: a piece of work may cost only the agent's share of a core, so it is repeated when enough time has
-//! passed since its beginning.
+//! Decides when to scan the node, and which scans also read connections. Scans and readings of connections may each use
+//! the agent's share of a core. After an expensive scan or reading, the agent waits longer.
 //!
-//! All functions here are pure: the time is an argument. The agent's loop gets the [`next`](Cadence::next) scan, runs
-//! it, and reports its [cost](Cadence::scanned).
+//! All functions here are pure. The current time is an argument. The agent's loop gets the [`next`](Cadence::next)
+//! scan, runs it, and reports its [cost](Cadence::scanned).
 //!
 //! - A **tick** comes after every interval. If a scan costs more than its share of an interval, the next tick comes
 //!   later.
 //! - A **change** of the cluster is judged within a second. If the last scan after a change cost too much, the
 //!   judgement comes later. After a scan for a change, the next tick comes an interval later.
 //! - **Connections** are read by the first scan that may read them. The cost of this reading grows with the number of
-//!   connections. It does not delay the next scan.
+//!   connections. This cost does not delay the next scan.
 
 use std::time::{Duration, Instant};
 
 use portreeve_report::OLDEST_CONNECTIONS as LONGEST;
 
 const QUIET: Duration = Duration::from_millis(250);
-/// If the cluster changes again and again, a scan waits for this time at most.
+/// If the cluster changes again and again, a scan after these changes waits for this time at most.
 const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
-/// If the interval is longer, the interval is used.
+/// The longest time between two ticks. If the configured interval is longer, the interval is used.
 const LONGEST_TICK: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,8 @@ impl Cadence {
         self.pending.get_or_insert(Pending { first: now, last: now }).last = now;
     }
 
-    /// The reason of a scan that is due now, or else the time until the next call.
+    /// Returns the cause of a scan that is due now. Otherwise returns the time after which the caller must call this
+    /// function again.
     pub(super) fn next(&self, now: Instant) -> Result<Cause, Duration> {
         let pause = |scan: Done| self.interval.max(self.pause(scan, LONGEST_TICK));
         let until_tick = self.scan.map_or(Duration::ZERO, |scan| until(scan.began + pause(scan), now));
@@ -86,7 +86,7 @@ impl Cadence {
         self.connections.is_none_or(|read| until(read.began + self.pause(read, LONGEST), now).is_zero())
     }
 
-    /// If the scan read connections, the cost of this reading is `connections`.
+    /// `connections` is the cost of reading connections. `None` if the scan did not read connections.
     pub(super) fn scanned(&mut self, began: Instant, cost: Duration, connections: Option<Duration>) {
         let scan = Done { began, cost };
         self.scan = Some(scan);
@@ -94,7 +94,7 @@ impl Cadence {
             self.scan_after_change = Some(scan);
         }
         self.connections = connections.map(|cost| Done { began, cost }).or(self.connections);
-        // Changes that came during the scan are not judged yet.
+        // A change that came during the scan is still pending: the next scan judges it.
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
@@ -102,7 +102,7 @@ impl Cadence {
         LONGEST_TICK.max(self.interval)
     }
 
-    /// The time from the beginning of a piece of work until the work may be repeated, at most `longest`.
+    /// The time from the beginning of a scan or reading until the next one may begin, at most `longest`.
     fn pause(&self, done: Done, longest: Duration) -> Duration {
         let pause = Duration::try_from_secs_f64(done.cost.as_secs_f64() / self.share);
         pause.map_or(longest, |pause| pause.min(longest))

@@ -19,21 +19,21 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// A process that opens and closes its port again and again must not fill the disk.
+/// If a process opens and closes its port again and again, the lines must not fill the disk.
 const LINES: u32 = 100;
 /// The time between two lines, after the first [`LINES`] lines.
 const LINE: Duration = Duration::from_secs(10);
-/// If the name of this node has been in doubt for this time, the agent logs the doubt. A kubelet registers its Node
-/// after its start, and the agent reads Nodes every ten minutes.
+/// The agent logs a doubt about the name of this node only after this time. A kubelet registers its Node after its
+/// start, and the agent reads Nodes every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
     left_out: usize,
-    /// Since when the name of this node has been in doubt, and whether this was logged.
+    /// The time since which the name of this node is in doubt, and whether the agent has logged the doubt.
     doubted: Option<(Instant, bool)>,
-    /// Whether it was logged that the node cannot be read.
+    /// Whether the agent has logged that the node cannot be read.
     is_unread: bool,
 }
 

@@ -13,12 +13,12 @@ use crate::metrics::{ViewAge, word};
 use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
 use portreeve_facts::{ClusterFacts, Gap, Why};
 
-/// Clones share the facts. Each clone notices each change by itself.
+/// Clones share the facts. A change is reported to each clone.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
-    /// The facts are made when a caller requests them.
+    /// Facts from watches. The facts are made when a caller requests them.
     Watched(ClusterView),
-    /// The state is from files that are read again when they change, or from no source.
+    /// Facts from files or from no source. The agent reads a changed file again.
     Read(Receiver<LastReading>),
 }
 
@@ -29,8 +29,8 @@ pub(super) struct LastReading {
 }
 
 impl ClusterState {
-    /// Waits for a change since the last call of this function or of [`Self::facts`]. Many changes count as one. If no
-    /// change can come any more, it waits forever.
+    /// Waits for a change since the last call of this function or of [`Self::facts`]. Several changes end one wait. If
+    /// the source of changes has ended, the function waits forever.
     pub(super) async fn changed(&mut self) {
         let alive = match self {
             Self::Watched(view) => view.changed().await.is_ok(),
@@ -41,7 +41,7 @@ impl ClusterState {
         }
     }
 
-    /// If something has changed, the caller waits until the new facts are made.
+    /// If the cluster has changed, this call makes the new facts and blocks until they are ready.
     pub(super) fn facts(&mut self) -> Arc<ClusterFacts> {
         match self {
             Self::Watched(view) => view.facts(),
@@ -83,7 +83,7 @@ impl ClusterState {
         }
     }
 
-    /// The time since an API server last confirmed the Pods of this node.
+    /// The time since an API server confirmed the Pods of this node.
     pub(super) fn age_of_pods(&self, now: Instant) -> Option<Duration> {
         match self {
             Self::Watched(view) => view.statuses().get(&Resource::Pods)?.age(now.into()),
@@ -109,7 +109,7 @@ impl LastReading {
         Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    /// True if any fact is different.
+    /// Returns whether any fact is different from the last facts.
     pub(super) fn take(&mut self, facts: ClusterFacts) -> bool {
         for (kind, gap) in kinds(&facts) {
             if let Some(gap) = gap {
@@ -121,7 +121,7 @@ impl LastReading {
         changed
     }
 
-    /// Objects of an unchanged file count as read again, except objects that could not be read.
+    /// The objects of an unchanged file count as read again. Objects that could not be read are excepted.
     pub(super) fn confirm(&mut self) {
         for (kind, _) in kinds(&self.facts).into_iter().filter(|(_, gap)| gap.is_none()) {
             self.statuses.entry(kind).or_default().confirmed = Some(Instant::now().into());

@@ -20,8 +20,8 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 const FILES: Duration = Duration::from_secs(1);
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the loop. An agent has only one `EndpointsRequest`, because a new request replaces the last
-/// request. The agent requests only these endpoints from the API server. Files contain all endpoints anyway.
+/// Requests endpoints for the agent's loop. A new request replaces the last request, so an agent has only one
+/// `EndpointsRequest`. From the API server, the agent reads only the requested endpoints. Files contain all endpoints.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -29,8 +29,8 @@ pub(super) struct EndpointsRequest {
 }
 
 impl EndpointsRequest {
-    /// Puts the endpoints of the Services with these names into `facts`, if they become known in time. From then on,
-    /// only these endpoints are watched. Returns whether `facts` are now the latest facts.
+    /// Requests the endpoints of the Services with these names, and puts them into `facts` if they arrive in time. From
+    /// now on, the agent watches only these endpoints. Returns whether `facts` are now the latest facts.
     pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
         let mut state = self.state.clone();
         let updated = async {
@@ -56,8 +56,7 @@ impl EndpointsRequest {
     }
 }
 
-/// From an API server, only `resources` are read. The function returns at once, with a state in which nothing has been
-/// read yet.
+/// From an API server, only `resources` are read. The function returns at once: at this time, nothing has been read.
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
@@ -95,9 +94,8 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
         let stamps = Some(stamps(&inputs));
         if stamps != known {
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
-            // If a complete file lacks a kind of object, that is no error.
+            // If a complete file has no objects of a kind, the file is still valid.
             let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
-            // If a list of one namespace follows a list of all namespaces, the Services of the other namespaces stay.
             let lacking = facts.lacks_services();
             let is_whole = torn.is_none() && lacking.is_none() && facts.services.gap().is_none();
             let is_torn = torn.is_some();
@@ -108,7 +106,7 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
                      restart the agent to use these files"
                 );
                 is_broken = true;
-                // Facts from a part of the files are used only if no facts are known yet.
+                // Incomplete files are used only before the first complete facts.
                 if known.is_some() {
                     let name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                     let rest = cluster::unread(&facts.origin, name, gap.why, &gap.detail);
@@ -136,7 +134,7 @@ type Stamp = (u64, i64, i64, u64);
 fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
-        // A missing file may be made later. The code that reads the file reports the error.
+        // A missing file may appear later. The reader of the file reports the error.
         Input::File(path) => std::fs::metadata(path).map(|it| (it.ino(), it.mtime(), it.mtime_nsec(), it.len())).ok(),
     };
     inputs.iter().map(stamp).collect()
@@ -178,7 +176,7 @@ mod tests {
             followed
         }
 
-        /// Returns whether the state changed.
+        /// Reads the files with this text. Returns whether the state changed.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");

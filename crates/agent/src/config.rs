@@ -14,7 +14,7 @@ pub struct Config {
     pub cluster: ClusterSource,
     /// This node's name in the cluster.
     pub node: Option<String>,
-    /// The path of the node's root.
+    /// The root directory of the node.
     pub host_root: PathBuf,
     /// Configured facts about the node.
     pub overrides: Overrides,
@@ -22,13 +22,13 @@ pub struct Config {
     pub node_port_range: Option<NodePortRange>,
     /// The address of the HTTP server.
     pub listen: SocketAddr,
-    /// A socket in the file tree. Its owner can read every document there, and the probe connects to it.
+    /// A Unix socket. Its owner can read every document through the socket, and the probe connects to it.
     pub socket: Option<PathBuf>,
     /// Whether to write the Node condition.
     pub node_condition: bool,
     /// The time between two scans.
     pub interval: Duration,
-    /// The share of one core for scans, per cent. Reading connections may use the same share in addition.
+    /// The share of one core for scans, per cent. Reading connections may use an equal share in addition.
     pub cpu_percent: f64,
     /// Form and level of the log.
     pub log: LogStyle,
@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns true if a changed source or path needs a restart.
+    /// Takes the new configuration. Returns true if the agent must restart, because a source or a path has changed.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, socket, node_condition, .. } = it.clone();

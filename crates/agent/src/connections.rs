@@ -1,5 +1,5 @@
-//! Serves HTTP connections. It needs a limited number of file descriptors and limited memory, even if clients
-//! misbehave. `axum::serve` limits neither the number of connections nor their duration.
+//! Serves HTTP connections. The number of file descriptors and the memory are limited, even if clients misbehave.
+//! `axum::serve` limits neither the number of connections nor their duration.
 
 use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, time::Duration};
 
@@ -13,24 +13,23 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// If one more client connects, the oldest connection ends.
+/// If there are more clients, the oldest connection ends.
 const MAX_CONNECTIONS: usize = 32;
-/// The pause between two connections, so that a flood costs little. A new connection can therefore be ended after a
-/// third of a second at the earliest. An answer takes milliseconds.
+/// The pause after the agent accepts a connection, so that a flood of clients costs little. A flood can end a new
+/// connection only after a third of a second. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest duration of a connection, which is one request and its answer.
+/// The longest duration of a connection. A connection carries one request and its answer.
 const LONGEST: Duration = Duration::from_secs(120);
 const MAX_HEAD: usize = 16 * 1024;
 /// The kernel doubles this number.
 const SOCKET_BUFFER: u32 = 64 << 10;
 const BACKLOG: u32 = 128;
 
-/// The listener works with any runtime.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // The standard library sets this option, too.
+    // The standard library also sets this option.
     socket.set_reuseaddr(true)?;
     // Connections inherit the buffer sizes of their listener.
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
@@ -39,8 +38,8 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// Tries again while the port cannot be bound. `attempt` is the result of the first attempt. `seen` gets the result of
-/// each attempt.
+/// If the port is taken, binds the port again and again. `attempt` is the result of the first attempt. `seen` gets the
+/// result of each attempt.
 pub(super) async fn bind_and_serve(
     address: SocketAddr,
     mut attempt: io::Result<std::net::TcpListener>,
@@ -87,7 +86,7 @@ async fn serve_within(mut listener: impl Listener, router: Router, longest: Dura
         {
             oldest.abort();
         }
-        // A bad request, a closed connection or a slow client is no error of the agent.
+        // An error here is the client's: a bad request, a closed connection or a slow client.
         let connection = timeout(longest, server.serve_connection(TokioIo::new(stream), service.clone()));
         open.push_back(tokio::spawn(connection).abort_handle());
         sleep(PACE).await;
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    /// More bytes than the buffers of a connection hold.
+    /// The buffers of a connection hold fewer bytes.
     const LONG: usize = 4 << 20;
 
     fn server(longest: Duration) -> (SocketAddr, JoinHandle<Infallible>) {

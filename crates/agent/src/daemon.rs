@@ -49,17 +49,17 @@ use portreeve_rules::{
 
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// While the agent finds no outgoing connection, only one of 20 readings of connections reads all client sockets, which
-/// may be slow. The other readings skip a socket if its port shows that a program bound it on purpose.
+/// One of 20 readings of connections also reads sockets whose port a program bound on purpose. This reading of all
+/// client sockets may be slow. As long as outgoing connections are found, every reading reads all sockets.
 const EVERY_CLIENT: u64 = 20;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs the agent until SIGTERM or SIGINT. On SIGHUP it loads the configuration again. The loop also loads it every few
-/// seconds. On SIGUSR1 it logs the state.
+/// Runs the agent until SIGTERM or SIGINT. The agent loads the configuration again every few seconds and on SIGHUP. On
+/// SIGUSR1, the agent logs its state.
 ///
 /// # Errors
-/// If the agent cannot start, because it has no configuration, runtime, thread or signal handler.
+/// If the agent cannot load the configuration, or cannot start its runtime, a thread or a signal handler.
 pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
     let load: Box<Load> = Box::new(move || {
         let config = load()?;
@@ -69,7 +69,7 @@ pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
     let runtime = threads::runtime().context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
-    // A request that gets no answer must not keep the process alive.
+    // A request without an answer must not keep the process alive.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
@@ -97,7 +97,7 @@ struct Agent {
     /// The number of scans that read connections.
     readings: u64,
     never_read: BTreeSet<Source>,
-    /// The parts whose panic was logged: the names of rules, and `reader`.
+    /// The processor time that the last scan used.
     panicked: BTreeSet<&'static str>,
 }
 
@@ -192,7 +192,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // If the agent ran on without the ended task, it would still report that no problem exists.
+            // Without this task, the agent could go on reporting that there is no problem.
             ended = tasks.ended() => bail!("{ended}"),
         }
         let condition = async {
@@ -211,8 +211,7 @@ impl Agent {
     }
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // If the API server answers at once, the first scan has the facts about the cluster. If it does not answer, the
-        // first scan waits only for a short time.
+        // If the API server answers in time, the first scan has the facts about the cluster.
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
         self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
@@ -234,9 +233,8 @@ impl Agent {
         }
     }
 
-    /// Scans once. The scan reads connections if the cadence allows it. It also reads them if a part of the cluster was
-    /// read for the first time: these facts must be compared with all connections once. Otherwise the connections of
-    /// the last reading stay, and rules about connections wait.
+    /// Scans once. The scan reads connections if the cadence allows this reading, or if a part of the cluster was read for
+    /// the first time. Otherwise the scan uses the connections of the last reading, and rules about connections wait.
     async fn scan(&mut self, cause: Cause) {
         let began = Instant::now();
         let (at, facts, mut query) = self.inputs(began);
@@ -244,7 +242,7 @@ impl Agent {
         let known = self.never_read.len();
         self.never_read.retain(|source| lacks.contains(source));
         let reads = self.never_read.len() < known || self.cadence.reads_connections(began);
-        // Before the first scan, no connections exist that could stay.
+        // Before the first scan, there are no earlier connections.
         let before = self.before.clone().filter(|_| !reads);
         if before.is_some() {
             query.skipped = connections().collect();
@@ -292,8 +290,8 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        // The port that this agent tried to bind. If the configuration has a new port, the agent uses it from its next
-        // start.
+        // The port that this agent tried to bind at its start. A new port in the configuration is used only after a
+        // restart.
         if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
@@ -301,7 +299,7 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// If a reader panics, there are no facts.
+    /// Returns `None` if the reader panics.
     async fn read_node(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
@@ -314,8 +312,8 @@ impl Agent {
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// If the connections are from an earlier scan, `connections_at` is the time of that scan. Returns the processor
-    /// time.
+    /// `connections_at` is the time of an earlier scan if the connections are from that scan. Returns the processor
+    /// time that this function used.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
@@ -330,7 +328,7 @@ impl Agent {
             Snapshot { schema, version, at: time.at, connections_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
-            // This scan already has the endpoints, so they must not cause another scan.
+            // This scan already uses the endpoints, so the endpoints must not cause another scan.
             self.cluster.mark_unchanged();
         }
         let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
@@ -416,8 +414,8 @@ impl Reloader {
         Self { load, last_error: None, last: Configuration { is_valid: true, adopted: Some(now()) } }
     }
 
-    /// If the configuration is not valid, nothing changes. The error is logged once, and again after each signal from a
-    /// person.
+    /// If the new configuration is not valid, the agent keeps the old configuration. The agent logs the error once, and
+    /// again after each SIGHUP.
     fn reload(&mut self, config: &mut Config, requested: bool) {
         let loaded = (self.load)();
         self.last.is_valid = loaded.is_ok();

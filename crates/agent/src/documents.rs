@@ -24,7 +24,7 @@ use tokio::{
 
 use super::refusal::Refusal;
 
-/// Each document keeps its snapshot in memory until it is written.
+/// Each document that is being written keeps its snapshot in memory.
 const AT_ONCE: usize = 2;
 const CHUNK: usize = 64 << 10;
 const WAITING: usize = 2;
@@ -36,7 +36,7 @@ impl Documents {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// If too many documents are being written, it refuses at once.
+    /// Returns a refusal if too many documents are being written.
     pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -56,11 +56,11 @@ impl Documents {
     }
 }
 
-/// A writer that waits until the reader takes its chunks.
+/// A writer that waits until the client has read earlier chunks.
 struct Chunks {
     sender: Sender<io::Result<Bytes>>,
     chunk: Vec<u8>,
-    /// The reason why the document is not complete. `None` when it is complete.
+    /// The reason why the document is still incomplete. `None` after the last chunk.
     unfinished: Option<io::Error>,
     _permit: OwnedSemaphorePermit,
 }
@@ -68,8 +68,8 @@ struct Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(error) = self.unfinished.take() {
-            // The connection ends without the last chunk, so no reader mistakes a part for the whole document. If the
-            // reader has closed the connection, this call does nothing.
+            // The connection ends without the last chunk, so the client knows that the document is incomplete. If the
+            // client has closed the connection, this call does nothing.
             drop(self.sender.blocking_send(Err(error)));
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn a_document_comes_whole_whatever_its_length() {
         for wanted in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7] {
-            // After the writer has written everything, it may end later than the reader.
+            // The writer may still run after the reader has received the whole document.
             let documents = Documents::new();
             let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
             let response = documents.send("text/plain", write).expect("a document");

@@ -1,4 +1,4 @@
-//! Makes one snapshot: reads the cluster, makes the query to the node, and reads the node.
+//! Makes one snapshot. This module reads the cluster, finds out what to read on the node, and reads the node.
 
 use std::{collections::BTreeSet, fmt, io};
 
@@ -26,17 +26,18 @@ pub struct SnapshotSources {
     pub overrides: Overrides,
     /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// Ports whose owners, client sockets and bound sockets are read, in addition to the ports that rules need.
+    /// For these ports, the owners, client sockets and bound sockets are read. They are read in addition to the ports
+    /// that rules need.
     pub owner_ports: PortSet,
     /// A pod `namespace/name`. The owners of `owner_ports` are also read in the pod's own network.
     pub pod: Option<String>,
-    /// Sources that are not read, because none of the chosen rules uses them.
+    /// Sources that the chosen rules do not use. These sources are not read.
     pub skipped: BTreeSet<Source>,
     /// Whether the snapshot may contain command lines of processes, which can hold secrets.
     pub command_lines: bool,
 }
 
-/// The current step, for a person.
+/// The current step, which is shown to a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Services, EndpointSlices, Pods, Nodes.
@@ -66,11 +67,11 @@ impl SnapshotSources {
         let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, pod, skipped, command_lines } =
             self;
         announce(Step::Cluster);
-        // If no name is configured, this node is the Node with this hostname.
+        // If no name is configured, the Node with this hostname counts as this node.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
-        // If the Node of this node was not found, the addresses and the Pods of this node are unknown. The snapshot
-        // lists this as unusable input.
+        // If the Node object of this node was not found, the addresses and Pods of this node are unknown. The snapshot
+        // lists this gap as rejected input.
         cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
@@ -86,7 +87,7 @@ impl SnapshotSources {
             query.client_ports = query.client_ports.union(owner_ports);
             query.contested = query.contested.union(owner_ports);
         }
-        // A single snapshot must show everything that an agent finds in several scans.
+        // An agent makes several scans to find everything. A single snapshot must show the same.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
@@ -94,12 +95,12 @@ impl SnapshotSources {
         let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // An API server was read after the time `at`. Files may be older.
+        // An API server is read after `at`. A file may contain older Pods.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // If the configured name is wrong, the Pods and addresses of another node would count as this node's own.
+        // With a wrong configured name, the Pods and addresses of another node would count as this node's own.
         let doubt = another_host(&snapshot).filter(|_| node.is_some());
         snapshot.cluster.rejected.extend(doubt);
         Ok(snapshot)

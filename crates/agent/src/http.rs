@@ -1,5 +1,5 @@
-//! The HTTP server. It binds its port as soon as it can. It answers from the state that the loop has published. Over
-//! the network, findings and snapshots need a token.
+//! The HTTP server. The server binds its port as soon as it can, and answers from the state that the loop has
+//! published. Over the network, a client needs a token for findings and snapshots.
 
 use std::{
     fs,
@@ -49,9 +49,9 @@ use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
 use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
-/// A reader of findings needs the right to `get` this path.
+/// A client that reads findings needs the right to `get` this path.
 const FINDINGS: &str = "/portreeve/findings";
-/// A reader of snapshots needs the right to `get` this path.
+/// A client that reads snapshots needs the right to `get` this path.
 const SNAPSHOT: &str = "/portreeve/snapshot";
 
 pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
@@ -62,7 +62,7 @@ pub(super) struct Published {
     pub(super) last: Option<Judged>,
     pub(super) work: Work,
     pub(super) judged_at: Option<Instant>,
-    /// The longest time from one scan to the next, even if scans cost very much.
+    /// The longest time from one scan to the next, even if scans are very expensive.
     pub(super) longest: Duration,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Without a reviewer, no client can read private documents over the network.
+    /// `reviewer` is `None` if no client may read private documents over the network.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             authorization: Authorization::new(reviewer),
@@ -104,7 +104,7 @@ impl Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Network,
-    /// The request is from the owner of the socket's file on this node.
+    /// The request came through the socket's file. Only the owner of this file can connect.
     Socket,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// If the port is in use, a thread tries again until it can bind the port. The receiver gets the state of the port.
+/// If the port is taken, a thread binds the port again and again. The receiver gets the state of the port.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,
@@ -142,8 +142,8 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// If the agent listens on its port, logs the address. The caller does this after the start of the agent, because the
-/// server's own thread could log the address too early.
+/// Logs the address if the agent listens on its port. The caller logs after the start of the agent, because the
+/// server's own thread could log too early.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
@@ -211,7 +211,7 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
     }
 }
 
-/// It contains no fact about the node, so any client may read it.
+/// A page of a rule contains no fact about the node, so any client may read it.
 async fn rule_page(Path(name): Path<String>) -> Response {
     let Some(id) = IDS.iter().find(|id| id.name.0 == name) else {
         return (StatusCode::NOT_FOUND, "no rule has this name\n").into_response();
@@ -282,14 +282,15 @@ async fn findings(
     state.shared.documents.send("application/json", write)
 }
 
-/// It has only the endpoints that rules need on this node. A request never makes the agent read more.
+/// The snapshot contains only the endpoints that rules need on this node. A request does not start a reading.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, _) = state.admit(way, &headers, SNAPSHOT).await?;
-    // A snapshot does not have the interval of its agent, so a client cannot know that the scan is too old.
+    // A client cannot detect an old scan, because the snapshot does not contain the agent's interval. So the agent
+    // refuses here.
     if state.age().is_some_and(ScanAge::is_old) {
         return Err(Refusal::OldScan);
     }
@@ -337,7 +338,8 @@ mod tests {
     use super::{super::cluster_updates, *};
     use portreeve_cluster::ClusterSource;
 
-    /// The status and the text of an answer. The agent scans at least every 15 seconds, and its last scan was `ago`.
+    /// The status and the text of an answer. The agent scans at least every 15 seconds, and the last scan was judged
+    /// `ago` earlier.
     async fn ask(ago: Option<Duration>, answer: impl AsyncFnOnce(ServerState) -> Response) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
         let (cluster, _requests) =

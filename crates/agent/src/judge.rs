@@ -1,4 +1,4 @@
-//! Makes findings from a snapshot: runs the rules, and puts their opinions into the ledger.
+//! Makes findings from a snapshot: runs the rules, and puts their results into the ledger.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use portreeve_rules::{
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
 
-/// Judges one snapshot. It reports each problem at once, because there is no later snapshot to wait for.
+/// Judges one snapshot, and reports each problem at once. A problem is not confirmed by a later snapshot.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     judge_by(RULES, snapshot, limits)
 }
 
-/// As [`judge()`], with some of the rules.
+/// Like [`judge()`], but with these rules.
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let round = limits.round(snapshot, None);
@@ -25,8 +25,8 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     ledger.into_board()
 }
 
-/// Judges two snapshots of one node, and reports each problem at once. For each snapshot, it returns the board. It also
-/// returns the findings of the other snapshot that this snapshot could not judge.
+/// Judges two snapshots of one node, and reports each problem at once. The result for a snapshot is its board, and the
+/// keys of some findings of the other snapshot: the rules could not judge these findings in this snapshot.
 pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
     let opinions =
         snapshots.map(|snapshot| rules::run_rules(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
@@ -40,7 +40,7 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
     };
     [0, 1].map(|snapshot| {
         let board = after(&[snapshot]);
-        // The ledger keeps a finding if a later round could not judge it.
+        // The ledger keeps an earlier finding if the later round could not judge it.
         let held = after(&[1 - snapshot, snapshot]).findings.into_iter().map(|finding| finding.key);
         let held = held.filter(|key| board.findings.iter().all(|finding| finding.key != *key)).collect();
         (board, held)
@@ -49,9 +49,10 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// At once: the caller has only one snapshot.
+    /// Reports each problem at once, because the caller has only one snapshot.
     AtOnce,
-    /// After the time that each rule needs. If a finding needs two snapshots, it must have lasted for this duration.
+    /// Waits as long as each rule needs. If a rule needs two scans, its finding must also have lasted for this
+    /// duration.
     WithPatience(Duration),
 }
 
@@ -61,7 +62,7 @@ pub(super) struct RoundResult {
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// The time is the time of the snapshot.
+/// Puts the opinions about one snapshot into the ledger. The time of the round is the time of the snapshot.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
     snapshot: &Snapshot,
@@ -83,7 +84,7 @@ fn of_service((namespace, name): &(String, String)) -> Subject {
     Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
 }
 
-/// If a rule panicked, its opinion is unknown.
+/// A rule that panicked could not judge.
 fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
     debug!(rule = %rule.rows(), panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! Keeps a text that is the same for many clients, such as the metrics. The text is made at most once a second and
-//! after each scan, so that a flood of requests costs little.
+//! Keeps a text that many clients request, such as the metrics. The text is made at most once a second and after each
+//! scan. So a flood of requests costs little.
 
 use std::{
     io,
@@ -12,20 +12,20 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// Only one text is made at a time.
+/// Only one caller makes a text at a time.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 
 struct Last {
     made: Instant,
-    /// The time at which the scan in the text was judged.
+    /// The time at which the scan was judged that the text describes.
     scan: Option<Instant>,
     text: Bytes,
 }
 
 impl Kept {
-    /// The text about the scan that was judged at the time `scan`. If the last text is about this scan and not older
-    /// than a second, it is returned. Otherwise `make` makes a new text, on a thread that may block.
+    /// Returns the text about the scan that was judged at the time `scan`. Returns the last text if it is about this
+    /// scan and at most a second old. Otherwise `make` makes a new text, on a thread that may block.
     pub(super) async fn text(
         &self,
         scan: Option<Instant>,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!([counted.text_of(scan).await, counted.text_of(scan).await], ["2", "2"], "a scan came in between");
     }
 
-    /// If a client closes the connection, hyper drops the answer to this client.
+    /// hyper drops an answer when its client closes the connection.
     #[tokio::test]
     async fn a_text_whose_client_has_gone_is_kept_and_no_second_one_is_made() {
         let counted = Counted::default();

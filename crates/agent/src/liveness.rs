@@ -1,7 +1,7 @@
-//! The liveness check: the event loop must run, and the scanner must not be stuck. If the API server does not answer,
-//! the agent is still alive.
+//! The liveness check: the event loop must run, and the reader of the node must not be stuck. An agent whose API server
+//! does not answer is still alive.
 //!
-//! Another process may have the agent's port. So the probe uses the agent's socket in the file tree.
+//! Another process may have taken the agent's port. So the probe connects to the agent's Unix socket.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,13 +14,13 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::{scanner::Busy, socket};
 
-/// If one reading of the node takes longer than this, the scanner is stuck.
+/// If a reading of the node takes longer than this time, the scanner is stuck.
 const STUCK: Duration = Duration::from_secs(60);
-/// If the event loop needs longer than this for its current work, it is stuck. The longest work is one run of all
+/// If the event loop is busy for longer than this time, the event loop is stuck. Its longest work is one run of all
 /// rules.
 const LOOP_STUCK: Duration = Duration::from_secs(10);
-/// How long the probe waits for a place in the queue and for the answer together. The time is longer than
-/// [`LOOP_STUCK`], so that an agent can report a stuck loop.
+/// How long the probe waits for its connection and for the answer together. This time is longer than [`LOOP_STUCK`], so
+/// that the agent can still answer that its event loop is stuck.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LONGEST: usize = 4096;
 
@@ -66,7 +66,7 @@ fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
 
 fn request(path: &Path, patience: Duration) -> io::Result<String> {
     let until = Instant::now() + patience;
-    // A socket of another user could give any answer.
+    // Another user's socket could give any answer.
     socket::own(path)?;
     let mut stream = socket::connect(path, patience)?;
     stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n")?;

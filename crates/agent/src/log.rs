@@ -1,4 +1,4 @@
-//! The agent's log: its form, its level, and a line for each panic.
+//! The agent's log: the form of its lines, its level, and a line for each panic.
 
 use std::{
     collections::BTreeSet,
@@ -38,7 +38,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The mildest log lines that are written.
+/// The lowest level of lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
@@ -99,12 +99,12 @@ impl Log {
         let mut before = self.style.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != style {
             *before = style;
-            // The reload can fail only after the log has ended.
+            // The reload fails only after the end of the log, so the error is ignored.
             self.lines.reload(style.lines(&self.queue, self.colour)).unwrap_or_default();
         }
     }
 
-    /// Waits until all lines are written, for a moment at most.
+    /// Waits a moment until all lines are written.
     pub fn flush(&self) {
         self.queue.flush();
     }
@@ -112,7 +112,7 @@ impl Log {
 
 impl LogStyle {
     fn lines(self, queue: &LogQueue, colour: bool) -> Lines {
-        // The agent itself logs a failed request, and only once.
+        // The agent logs a failed request itself, so the lines of the library are left out.
         let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
         let filter = match self.level {
             LogLevel::Error => quiet(LevelFilter::ERROR),
@@ -131,7 +131,7 @@ impl LogStyle {
     }
 }
 
-/// If a panic repeats with every scan, it is logged once.
+/// Logs panics. A panic that repeats with every scan is logged once.
 fn log_panics() {
     let logged = Mutex::new(BTreeSet::new());
     panic::set_hook(Box::new(move |panic| {
@@ -146,8 +146,8 @@ const WAITING: usize = 1024;
 const LONGEST: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue of lines for standard error. The agent never waits for it. If no process reads standard error, lines are
-/// dropped and counted.
+/// The queue of lines for standard error. The agent does not wait for the queue. If no process reads standard error,
+/// lines are dropped and counted.
 #[derive(Clone, Debug)]
 pub struct LogQueue {
     lines: SyncSender<Item>,
@@ -157,7 +157,7 @@ pub struct LogQueue {
 #[derive(Debug)]
 enum Item {
     Line(Vec<u8>),
-    /// A mark in the queue. At the mark, the writer reports that it has written all earlier lines.
+    /// A mark in the queue. When the writer reaches the mark, it has written all earlier lines, and reports so.
     Written(SyncSender<()>),
 }
 
@@ -184,11 +184,11 @@ impl LogQueue {
         }
     }
 
-    /// Waits until all lines are written, for a moment at most.
+    /// Waits a moment until all lines are written.
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
         if self.lines.try_send(Item::Written(written)).is_ok() {
-            // If no process reads the lines in this time, they are lost.
+            // Lines that no process reads in this time are lost.
             done.recv_timeout(PATIENCE).unwrap_or_default();
         }
     }
@@ -197,7 +197,7 @@ impl LogQueue {
 fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write) {
     for item in items {
         let lost = dropped.swap(0, Ordering::Relaxed);
-        // If standard error is closed, the error cannot be reported anywhere.
+        // An error of standard error is ignored, because there is no other place for it.
         if lost > 0 {
             drop(writeln!(out, "{lost} lines of the log were dropped, because no process read them"));
         }
@@ -208,7 +208,7 @@ fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write)
     }
 }
 
-/// One line that is not complete yet.
+/// A line that is still incomplete.
 #[derive(Debug)]
 pub struct Line<'a> {
     queue: &'a LogQueue,
@@ -230,7 +230,7 @@ impl Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         if let Some(last) = self.text.last_mut() {
-            // A line that was cut also ends with a newline.
+            // A line that was cut must also end with a newline.
             *last = b'\n';
             self.queue.put(std::mem::take(&mut self.text));
         }
@@ -289,7 +289,8 @@ mod tests {
         let (mut reader, writer): (_, PipeWriter) = pipe().expect("a pipe");
         let queue = LogQueue::to(writer).expect("a thread");
         let line = format!("{}\n", "x".repeat(999));
-        // More lines than the pipe and the queue hold together. A logger that waits for space would never end.
+        // These lines are too many for the pipe and the queue. If the logger waited for space, this test would never
+        // end.
         for _ in 0..5000 {
             log(&queue, &line);
         }
@@ -297,14 +298,14 @@ mod tests {
             let mut text = String::new();
             reader.read_to_string(&mut text).map(|_| text)
         });
-        // The queue becomes empty now or later. The next line has the count of dropped lines.
+        // The reader empties the queue, now or later. The next line contains the count of dropped lines.
         queue.flush();
         log(&queue, "the last\n");
         queue.flush();
         drop(queue);
         let text = read.join().expect("it ends").expect("text");
         let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
-        // Each count has the lines that were dropped since the previous count.
+        // Each count says how many lines were dropped since the previous count.
         let counts =
             text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
         let dropped: u64 = counts.sum();

@@ -1,9 +1,9 @@
-//! The Node condition `PortConflict`: the result of the last scan, for programs that read conditions. By default, the
-//! agent does not write it.
+//! The Node condition `PortConflict` shows the result of the last scan to programs that read conditions. By default,
+//! the agent does not write the condition.
 //!
-//! A task writes the condition with a strategic merge patch of its own Node's status, so the conditions of other
-//! programs stay. After a start and after a failure, the task first sends an empty patch. The answer to this patch has
-//! the present condition. So the agent needs no right to read the Node.
+//! A task writes the condition with a strategic merge patch of the status of its own Node. So the conditions of other
+//! programs stay. After a start and after a failure, the task first sends an empty patch. The answer contains the
+//! current condition. So the agent needs no right to read the Node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,15 +35,15 @@ const TRUE: &str = "True";
 const NODE: usize = 8 << 20;
 const FAILURE: usize = 256;
 
-/// The times at which the condition is written. In a cluster with many nodes, a new state also waits for this node's
-/// turn. The last write, when the agent stops, does not wait.
+/// When the condition is written. In a cluster with many nodes, a new state also waits for the turn of this node. The
+/// last write, at the end of the agent, does not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTiming {
-    /// The shortest time between two writes. After a failure, the wait begins with this time and doubles with each
-    /// further failure.
+    /// The shortest time between two writes. After a failure, the wait has this length. Each further failure doubles
+    /// the wait.
     pub least: Duration,
-    /// The time between two writes of the same state. After failures, the wait doubles up to this time. A random part
-    /// makes the wait up to twice as long.
+    /// The time between two writes of an equal state, and the longest wait after failures. A random part can double
+    /// this time.
     pub heartbeat: Duration,
 }
 
@@ -59,11 +59,11 @@ pub struct Writes {
     pub written: u64,
     /// Writes that failed.
     pub failed: u64,
-    /// Whether the agent tried to write that it stops.
+    /// Whether the agent tried to write `AgentStopped`.
     tried_last: bool,
 }
 
-/// The wanted state of the condition. The task that writes the condition reads it.
+/// The wanted state of the condition, for the task that writes the condition.
 #[derive(Debug)]
 pub struct NodeCondition {
     wanted: watch::Sender<Option<Wanted>>,
@@ -84,12 +84,12 @@ impl NodeCondition {
         (Self { wanted, writes }, writer.work(receiver))
     }
 
-    /// Notes the result of a scan. It never waits for the API server. Some rules report a problem only in their second
-    /// scan. So until the agent is `settled`, only the status `True` counts as a result.
+    /// Notes the result of a scan. This function does not wait for the API server. Some rules report a problem only in
+    /// their second scan. So before the agent is `settled`, a result is used only if its status is `True`.
     pub fn scanned(&self, snapshot: &Snapshot, board: &Board, settled: bool) {
         let state = State::of(&Report { min_severity: Some(Severity::Warning), ..Report::of(snapshot, board) });
         let Some(node) = snapshot.cluster.node_name.clone().filter(|_| settled || state.status == TRUE) else { return };
-        // All nodes may have the same change at the same time.
+        // All nodes may see an equal change at the same time.
         let nodes = snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len);
         let spread = Spread::default().over(nodes).wait(&node, TYPE).unsigned_abs();
         self.wanted.send_modify(|wanted| {
@@ -99,7 +99,7 @@ impl NodeCondition {
         });
     }
 
-    /// Replaces the result by `AgentStopped`, and waits until the task has tried once to write this.
+    /// Replaces the result by `AgentStopped`. Waits until the task has tried once to write `AgentStopped`.
     pub async fn stop(&self, at: Timestamp) {
         let has_result = self.wanted.send_if_modified(|wanted| {
             let Some(wanted) = wanted else { return false };
@@ -108,7 +108,7 @@ impl NodeCondition {
             true
         });
         if has_result {
-            // If the task has ended, nothing is written any more.
+            // The wait fails if the task has ended. Then nothing is left to write.
             self.writes.clone().wait_for(|writes| writes.tried_last).await.ok();
         }
     }
@@ -124,12 +124,12 @@ struct Wanted {
     node: String,
     state: State,
     at: Timestamp,
-    /// The state is not written before this time.
+    /// The earliest time at which this state is written.
     from: Instant,
     is_last: bool,
 }
 
-/// The part of the condition that may be equal in two scans.
+/// The condition without its times. Two scans can have an equal state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     status: &'static str,
@@ -142,7 +142,7 @@ impl State {
         Self { status, reason, message: clean(message, NOTE) }
     }
 
-    /// Its message contains no text from outside of the program.
+    /// The message contains only words and numbers of Portreeve.
     fn of(report: &Report<'_>) -> Self {
         match report.result() {
             CheckResult::Findings => {
@@ -166,7 +166,7 @@ struct Pace {
     timing: ConditionTiming,
     /// The state of the last write, if the write succeeded.
     written: Option<State>,
-    /// The end of the last write, and the wait until a new state may be written.
+    /// The end of the last write. The time `wait` begins here.
     last: Instant,
     wait: Duration,
     failures: u32,
@@ -185,8 +185,8 @@ impl Pace {
         *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
     }
 
-    /// The wait doubles with each failure, and is not shorter than the wait that the server requests. A random part
-    /// makes it up to twice as long, so that agents do not all try again together.
+    /// The wait doubles after each failure, and is at least as long as the server requests. A random part can double
+    /// the wait, so that agents send their next requests at different times.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;
         let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);
@@ -199,7 +199,8 @@ struct Writer {
     client: Client,
     limit: Duration,
     pace: Pace,
-    /// The present condition of the Node, if it is known. If the Node has no such condition, all fields are empty.
+    /// The current condition of the Node, if it is known. If the Node has no condition `PortConflict`, all fields are
+    /// empty.
     before: Option<Condition>,
     /// A lasting failure is logged only once.
     failure: Option<String>,
@@ -266,7 +267,7 @@ impl Writer {
 
     async fn patch(&mut self, wanted: &Wanted) -> Result<(), Failed> {
         let Wanted { node, state, at, .. } = wanted;
-        // After a failure, the present condition is unknown, because the server may have written the new condition.
+        // After a failure, the server may have written the new condition, so the current condition is unknown.
         let before = match self.before.take() {
             Some(before) => before,
             None => self.send(node, &json!({})).await?,
@@ -284,7 +285,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the condition that the Node has after the patch.
+    /// Returns the Node's condition after the patch.
     async fn send(&self, node: &str, patch: &Value) -> Result<Condition, Failed> {
         let request = Request::patch(format!("/api/v1/nodes/{node}/status?fieldManager=portreeve"))
             .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json")

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why, text};
 
-/// The reason why this node is unknown in the cluster: the Nodes were read, and this node is not among them. Without
-/// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
-/// used to find the Node. If no Nodes were read, the name may still be in other objects.
+/// The reason why this node is unknown in the cluster: the Nodes were read, but the Node of this node is missing.
+/// Without the Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname`
+/// is used. If no Nodes were read, other objects may still contain the name.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
     const NAMED: usize = 5;
     let nodes = cluster.nodes.known_part(Unread::Reported("their own gap"));
@@ -28,8 +28,8 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// The reason why the Node of this name may be another node: this host has none of the Node's internal addresses.
-/// `None` if the host has one of them, or if this is unknown.
+/// The reason why the Node with the configured name may be another host: this host has none of the Node's internal
+/// addresses. `None` if the host has one of these addresses, or if its addresses are unknown.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
     let node = snapshot.own_node()?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;

@@ -1,4 +1,4 @@
-//! Refusals of requests: an HTTP status, and one line with the reason and the remedy.
+//! The answers to refused requests: an HTTP status, and one line with the reason and the remedy.
 
 use axum::{
     http::{StatusCode, header},
@@ -10,7 +10,7 @@ use serde_json::json;
 pub(super) enum Refusal {
     NoApiServer,
     NoToken,
-    /// The token is malformed, has expired, or is not for agents.
+    /// The token is malformed or has expired, or its audience is not this agent.
     BadToken,
     Forbidden {
         user: String,
@@ -42,7 +42,7 @@ impl Refusal {
         }
     }
 
-    /// The client may have no right to read, so the line contains no fact about this node.
+    /// The line contains no fact about this node, because the client may have no right to read facts.
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {

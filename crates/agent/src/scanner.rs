@@ -22,7 +22,7 @@ pub(super) struct Scanner {
     busy: Busy,
 }
 
-/// `None` if no order waits.
+/// The time at which the order that runs or waits was sent. `None` if the scanner is idle.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
@@ -31,7 +31,7 @@ impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for 
 
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// If a reader panicked: the message of the panic.
+    /// The facts. If a reader panicked, the message of the panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
     /// The processor time that the reading took.
     pub(super) cost: Duration,
@@ -57,13 +57,14 @@ impl Scanner {
 
     pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
-        // The time is set before the order is sent, because a thread that never begins is also stuck.
+        // The time is set before the order is sent, so that a thread that never begins counts as stuck.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        // The thread ends only if this sender is dropped. It catches each panic of a reader.
+        // The thread catches each panic of a reader, and ends when this sender is dropped. So the order is always
+        // received.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
         let scanned = replied.await.expect("the scanner answers every order");
-        // The time is cleared only after the answer. Otherwise, a thread that stops before its answer would seem idle
-        // forever.
+        // The time is cleared after the answer. If a thread stops before its answer, the time stays, and the thread
+        // counts as stuck.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
         scanned
     }
@@ -74,7 +75,7 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
         let spent = thread_cpu_time();
         let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
         let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
-        // An agent that stops does not wait for the answer.
+        // When the agent stops, it does not wait for the answer.
         drop(reply.send(scanned));
     }
 }

@@ -1,5 +1,5 @@
-//! The agent's settings from flags, the environment and a file. If two sources have the same setting, the order of the
-//! sources decides.
+//! The agent's settings from flags, the environment and a file. If two sources contain one setting, the source with the
+//! higher priority is used.
 
 use std::{
     fmt::Display,
@@ -23,11 +23,11 @@ use portreeve_facts::{Learned, Mode, NodePortRange, Overrides, PortRange, text};
 use portreeve_report::LONGEST_INTERVAL;
 use portreeve_rules::Limits;
 
-/// The agent's port. It is outside of the NodePort range, of the ephemeral port range and of the ports of well-known
-/// daemons.
+/// The agent's port. The port is outside of the default NodePort range and the default ephemeral port range. No
+/// well-known daemon uses it.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core for scans, in per cent. Reading connections may take the same share in addition.
+/// The share of one core for scans, in per cent. Reading connections may use an equal share in addition.
 const CPU_PERCENT: f64 = 0.2;
 /// The longest settings file that is read, in bytes. A ConfigMap cannot be longer.
 const LONGEST: u64 = 1024 * 1024;
@@ -37,10 +37,10 @@ const LONGEST: u64 = 1024 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Settings {
-    /// Read the cluster from a file, and again when it changes
+    /// Read the cluster from a file; a changed file is read again
     #[arg(long, value_name = "FILE", help_heading = "Sources", env = "PORTREEVE_SERVICES", hide_env_values = true)]
     services: Vec<PathBuf>,
-    /// Read the cluster from an API server, with this kubeconfig instead of the pod's service account
+    /// Read the cluster from an API server with this kubeconfig. Without it, the pod's service account is used
     #[arg(long, value_name = "FILE", help_heading = "Sources", env = "PORTREEVE_KUBECONFIG", hide_env_values = true)]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig
@@ -98,9 +98,9 @@ pub struct Settings {
     listen: Option<SocketAddr>,
     /// Also answer at a socket in the file tree: every document, without a token
     ///
-    /// Only the agent's user can open it. The agent removes it at its end, so use a directory in which no other user
-    /// can write. Over the network, findings and snapshots need a token with the right to read them. --probe connects to this
-    /// socket.
+    /// Only the agent's user can open the socket. The agent removes the socket at its end, so use a directory in which
+    /// only this user can write. Over the network, findings and snapshots need a token with the right to read them.
+    /// --probe connects to this socket.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// Write the condition PortConflict of this Node, from the next start
@@ -108,13 +108,12 @@ pub struct Settings {
     /// The agent needs the right to patch nodes/status.
     #[arg(long, env = "PORTREEVE_NODE_CONDITION", hide_env_values = true)]
     node_condition: bool,
-    /// The shortest time from one scan of the node to the next; --cpu-percent wins if it allows fewer scans [default: 15s]
+    /// The shortest time between two scans of the node; --cpu-percent can make this time longer [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core that scans may take, and the same share again for reading connections. If scans need more,
-    /// they come less often than --interval says
-    /// [default: 0.2]
+    /// The share of one core for scans; reading connections may use an equal share in addition. If scans need more, the
+    /// time between two scans becomes longer than --interval [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,
         env = "PORTREEVE_CPU_PERCENT", hide_env_values = true
@@ -124,7 +123,7 @@ pub struct Settings {
     /// The form of log lines [default: text]
     #[arg(long, value_enum, value_name = "FORM", env = "PORTREEVE_LOG_FORMAT", hide_env_values = true)]
     log_format: Option<LogFormat>,
-    /// The mildest log lines to write [default: info]
+    /// The lowest level of log lines [default: info]
     #[arg(long, value_enum, value_name = "LEVEL", env = "PORTREEVE_LOG_LEVEL", hide_env_values = true)]
     log_level: Option<LogLevel>,
     #[arg(skip)]
@@ -132,7 +131,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in values from the downward API, if no other source sets them.
+    /// Fills in missing values from the downward API.
     pub fn within(self, host_ip: Option<IpAddr>, node_name: Option<String>) -> Self {
         let host = host_ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
         let given = Self { listen: Some(SocketAddr::new(host, PORT)), node: node_name, ..Self::default() };
@@ -202,7 +201,7 @@ impl Settings {
     }
 }
 
-/// Reads a file of settings. An error is one line with the file, the line number and the problem.
+/// Reads a file of settings. An error is one line: the file, the line number and the problem.
 pub fn read(path: &Path) -> Result<Settings, String> {
     let input = Input::File(path.to_owned());
     let place = input.to_string();
@@ -212,8 +211,7 @@ pub fn read(path: &Path) -> Result<Settings, String> {
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
-/// The settings of a YAML document. If the document is not valid: the line number and the problem. An empty document
-/// sets nothing.
+/// Parses the settings of a YAML document. An empty document is valid. The error is the line number and the problem.
 pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
@@ -240,10 +238,11 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     }
 }
 
-/// The shortest and the longest duration that a flag accepts. Within an hour, no clock overflows.
+/// The shortest and the longest duration that a flag accepts. With durations up to an hour, no clock overflows.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST_INTERVAL;
 
-/// Parses `10s`, `1m30s` or `500ms`. It accepts no other form of jiff, because the chart's schema must know each form.
+/// Parses `10s`, `1m30s` or `500ms`. Other forms of jiff are refused, because the schema of the chart must know each
+/// form.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let is_plain = text.chars().all(|it| it.is_ascii_digit() || "hms".contains(it));
     let duration: Option<SignedDuration> = text.parse().ok().filter(|_| is_plain);
@@ -266,8 +265,8 @@ fn address_in_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     address(&String::deserialize(deserializer)?).map(Some).map_err(de::Error::custom)
 }
 
-/// Parses an address and a port. An IPv6 address needs no brackets, because a manifest does not know whether its
-/// variable contains an IPv6 address.
+/// Parses an address and a port. Brackets around an IPv6 address are optional: a manifest with `$(HOST_IP):29517`
+/// cannot know the family of the address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;

@@ -24,33 +24,31 @@ use nix::{
 use tokio::net::{UnixListener, UnixSocket};
 
 const BACKLOG: u32 = 16;
-/// How long a new agent waits for a place in the queue of an existing socket. If an agent listens there, even without
-/// an answer, the new agent does not start.
+/// How long a new agent waits to connect to an existing socket. If an agent listens at the socket, the new agent does
+/// not start, even if the old agent does not answer.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// The file of a listening socket. When this value is dropped, the file is removed, unless another file has its name.
+/// The file of a listening socket. When this value is dropped, the file is removed. A different file of this name
+/// stays.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// The device and the inode.
+    /// The device and the inode of the file.
     identity: (u64, u64),
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // A file that cannot be removed does no harm: the next agent replaces it.
+            // A file that stays is harmless: the next agent replaces it.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Listens at `path`, for the file's owner only. A socket that an ended agent of the same user left is replaced. Other
-/// files are not replaced, and links are not followed.
-///
-/// # Errors
-/// If another file or a listening socket has this path, or if the directory cannot be written to.
+/// Listens at `path`. Only the file's owner can connect. The function replaces the socket of an ended agent of this
+/// user. The function refuses other files, and does not follow links.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -64,7 +62,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
-    // Linux gives the file the mode of the socket. So at no moment can other users open it.
+    // Linux gives the file the mode of the socket. So other users can never open the file.
     fchmod(socket.as_fd(), MODE)?;
     socket.bind(path)?;
     socket.listen(BACKLOG)
@@ -86,20 +84,17 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
-// macOS has no such flag. On macOS, only the plugin runs.
+// macOS has no such flag. Only the plugin runs on macOS.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: SockFlag = SockFlag::SOCK_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSE_ON_EXEC: SockFlag = SockFlag::empty();
 
-/// Connects to the socket `path`. If the listener's queue is full, a plain `connect` waits forever. The queue of a
-/// stopped agent can be full.
-///
-/// # Errors
-/// As `connect`. The error is [`io::ErrorKind::TimedOut`] if the queue is full for the time `patience`.
+/// Connects to the socket `path`. If the listener's queue is full, a plain `connect` waits forever. A stopped agent can
+/// have a full queue.
 pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, CLOSE_ON_EXEC, None)?;
-    // The kernel limits the wait for the queue by this time, too. The time zero would mean no limit.
+    // The kernel also limits its wait for the queue by this time. A time of zero would mean an unlimited wait.
     let microseconds = i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1);
     socket::setsockopt(&socket, SendTimeout, &TimeVal::microseconds(microseconds))?;
     match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
@@ -164,7 +159,7 @@ mod tests {
         let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
-        // The file stays, as it does after an agent was killed.
+        // The file stays, as after a kill of the agent.
         std::mem::forget(file);
         drop(listen(&path).expect("it was left over"));
         fs::write(&path, "precious").expect("a file");

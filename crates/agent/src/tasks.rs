@@ -1,5 +1,5 @@
-//! The tasks that the agent needs for its work. They run as long as the agent. If a task ends, by a panic or for
-//! another reason, the agent ends, and the kubelet starts it again.
+//! The tasks that the agent needs. If one task ends, by a panic or for another reason, the agent ends, and the kubelet
+//! starts the agent again.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// The function needs a tokio runtime.
+    /// The caller needs a tokio runtime.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let with_reason = async {
             task.await;
@@ -37,12 +37,12 @@ impl Tasks {
         });
     }
 
-    /// Returns the name of the task and the reason of its end.
+    /// Waits until a task ends. Returns the name of the task, and why it ended.
     pub(super) async fn ended(&mut self) -> String {
         let (id, how) = match self.running.join_next_with_id().await {
             Some(Ok((id, how))) => (id, how),
             Some(Err(panicked)) => (panicked.id(), panicked.to_string()),
-            // If there are no tasks, no task can end.
+            // There are no tasks, so this wait never ends.
             None => std::future::pending().await,
         };
         format!("{} ended: {how}", self.names.get(&id).copied().unwrap_or("a task"))

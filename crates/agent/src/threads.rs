@@ -1,5 +1,5 @@
-//! Runtimes with one thread each, and the threads that answer requests. So a scrape never waits for a scan, and a scan
-//! never waits for a scrape.
+//! Runtimes with one thread each, and the threads that answer requests. So scrapes and scans do not wait for each
+//! other.
 
 use std::{io, thread, time::Duration};
 
@@ -11,24 +11,24 @@ use tokio::{
 
 use super::tasks::Tasks;
 
-/// How long an idle thread stays: longer than any shortage of threads. By default, a thread ends after ten idle
-/// seconds. If the system then has no thread left, the next piece of work panics.
+/// How long an idle thread stays. This time is longer than a shortage of threads. By default, tokio ends a thread after
+/// ten idle seconds. If the system then cannot start a thread, the next blocking work panics.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. Further
-/// work waits.
+/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. If all
+/// threads are busy, new work waits.
 const MOST: usize = 16;
 
-/// A second thread, for blocking work, starts at once and stays.
+/// The runtime has a second thread for blocking work. This thread starts at once and stays.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;
-    // The runtime panics if it cannot start a thread. So this function tries to start a thread first.
+    // The runtime would panic if it cannot start a thread. So this line tries first, and returns the error.
     drop(thread::Builder::new().spawn(|| ())?.join());
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
 }
 
-/// If the thread ends, a task in `tasks` ends.
+/// Starts a thread, and a task in `tasks` that ends with the thread.
 pub(super) fn start<F: Future<Output = ()>>(
     name: &'static str,
     tasks: &mut Tasks,
@@ -37,7 +37,7 @@ pub(super) fn start<F: Future<Output = ()>>(
     let runtime = runtime().context("starting a runtime")?;
     let (alive, ended) = oneshot::channel::<()>();
     let answering = move || {
-        // When the thread ends, even by a panic, this value is dropped.
+        // This value is dropped when the thread ends or panics.
         let _alive = alive;
         runtime.block_on(serve());
     };

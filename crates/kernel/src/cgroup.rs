@@ -1,4 +1,4 @@
-//! Control groups: the directory of a socket's cgroup id, and the pod and the container in a path.
+//! Control groups (cgroups): the path of a socket's cgroup id, and the pod and the container in a path.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,16 +14,17 @@ use super::root::{read_unsized, read_unsized_text};
 use portreeve_facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
 const DIRECTORIES: usize = 200_000;
-/// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a process in a cgroup namespace
-/// sees has another inode.
+/// The inode of the real root of the hierarchy (fs/kernfs/dir.c, Linux 5.5). A process in a cgroup namespace sees
+/// another root, with another inode.
 const ROOT: u64 = 1;
 const PATH: usize = 1024;
 
-/// The longest text that is read, in bytes: the mounts of this process. Below: the processes in one cgroup.
+/// The greatest number of bytes that are read of the mounts of this process. Below: of the list of processes in one
+/// cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 
-/// The cgroup2 hierarchy, at the place where it is mounted here.
+/// The cgroup2 hierarchy at its mount in this process's mount namespace.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     mount: Result<PathBuf, Gap>,
@@ -31,9 +32,9 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the mount that shows the most cgroups. `root` is the place where the host's root directory is mounted
-    /// here. The first choices are `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. The
-    /// last choice is any cgroup2 mount of this process.
+    /// Finds the mount that shows the most cgroups. `root` is the mount of the host's root directory. First,
+    /// `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root` are tried. Otherwise, any cgroup2
+    /// mount of this process is used.
     pub fn find(root: &Path) -> Self {
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
         let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
@@ -54,7 +55,7 @@ impl Cgroups {
         Self { whole: whole.is_some(), mount }
     }
 
-    /// For each cgroup id, the path, or the reason why the path is not known. One walk finds all ids.
+    /// For each cgroup id, the path, or the reason why the path is unknown. One walk searches all ids.
     pub fn of(&self, ids: &HashSet<u64>) -> HashMap<u64, Result<Cgroup, Gap>> {
         let mount = match &self.mount {
             Ok(mount) => mount,
@@ -95,7 +96,7 @@ impl Cgroups {
         self.mount.as_deref().map_err(Clone::clone)
     }
 
-    /// Whether the mount shows every cgroup of the node. In a container, a mount may show only the container's cgroups.
+    /// Whether the mount shows all cgroups of the node. The mount of a container may show only the container's cgroups.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -106,12 +107,12 @@ impl Cgroups {
         fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|directory| directory.ino())
     }
 
-    /// The cgroup id of each pod, by the uid in the cgroup's name. Two kinds of pods are missing: pods without a
-    /// cgroup, and pods that this process cannot see.
+    /// The cgroup id of each pod. The key is the uid in the cgroup's name. Pods without a cgroup are missing, and pods
+    /// that this process cannot see.
     pub fn pods(&self) -> HashMap<String, u64> {
         let mut pods = HashMap::new();
         let Ok(mount) = &self.mount else { return pods };
-        // If the walk ends early, with an error or with too many directories, the pods that it found are still known.
+        // If the walk stops early, the pods that were found are still returned.
         drop(walk(mount, |id, path| {
             let cgroup = cgroup(&path.to_string_lossy());
             // The walk visits a pod's directory before the directories of its containers.
@@ -125,12 +126,13 @@ impl Cgroups {
         pods
     }
 
-    /// The processes in a cgroup, by their pids in this process' pid namespace. The list is empty if it cannot be read.
+    /// The processes in a cgroup, by their pids in the pid namespace of this process. If the list cannot be read, it is
+    /// empty.
     pub fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");
-        // The list is only a hint where the search should begin. If the owner is not in the list, all processes are
-        // searched.
+        // The search for the owner begins with these processes, and then continues with all processes. So an empty list
+        // is harmless.
         let list = read_unsized_text(&list, PROCESSES).unwrap_or_default();
         list.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid != 0).collect()
     }
@@ -141,7 +143,8 @@ pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
-/// A kubelet makes the directories of pods as root. A user who owns a cgroup can make directories with any name in it.
+/// Drops the pod if root does not own the directory. The kubelet makes the directories of pods as root. But a user who
+/// owns a cgroup can make directories of any name in this cgroup.
 fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     let of_root = || {
         let directory = fs::metadata(mount.join(cgroup.path.trim_start_matches('/')));
@@ -151,9 +154,9 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     Cgroup { pod, ..cgroup }
 }
 
-/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The cgroup2 hierarchy comes first. If its path has
-/// no pod, a hierarchy of version 1 with a pod is used. The kubelet writes the same names into both versions. If there
-/// is no cgroup2, the services are in systemd's hierarchy.
+/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The function prefers the path of cgroup2 if this
+/// path has a pod. Otherwise it uses a path of version 1 with a pod: the kubelet writes equal names into both versions.
+/// Without a pod, the path of cgroup2 or of systemd's hierarchy is used.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
@@ -164,16 +167,16 @@ pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     text.lines().filter_map(path).find(|cgroup| cgroup.pod.is_some()).or(unified).or_else(|| named("name=systemd"))
 }
 
-/// The hierarchy of a line of `/proc/<pid>/cgroup`: empty for cgroup2, as in `0::/`, otherwise the controllers or a
-/// name, as in `1:name=systemd:/`.
+/// The hierarchy in a line of `/proc/<pid>/cgroup`. It is empty for cgroup2 (`0::/`). Otherwise it is a list of
+/// controllers or a name (`1:name=systemd:/`).
 fn hierarchy_of(line: &str) -> Option<&str> {
     line.split(':').nth(1)
 }
 
-/// The pod and the container in a path, as kubelets write it (pkg/kubelet/cm/cgroup_manager_linux.go). Both drivers are
-/// understood, cgroupfs and systemd, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
-/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. A user who gets a subtree from
-/// systemd can choose any names in the subtree.
+/// The pod and the container in a path that a kubelet made (pkg/kubelet/cm/cgroup_manager_linux.go). The function
+/// understands the drivers cgroupfs and systemd, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
+/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. A user who owns a subtree can
+/// choose any names in this subtree.
 pub fn pod_of(path: &str) -> Option<PodContainer> {
     if path.split('/').any(|component| component == "user.slice" || component.starts_with("user@")) {
         return None;
@@ -206,8 +209,8 @@ fn container_of(component: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one, because `MountInfos` would fail
-/// on a malformed line about another mount.
+/// The mount points of cgroup2 in the text of a mountinfo. Each line is parsed alone, because `MountInfos` would fail
+/// on a malformed line of another mount.
 pub fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
     mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
@@ -221,7 +224,7 @@ fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Returns false if there are too many directories.
+/// Calls `visit` for each directory. Returns false if there are too many directories.
 fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> io::Result<bool> {
     if visit(fs::metadata(mount)?.ino(), Path::new("")).is_break() {
         return Ok(true);
@@ -230,16 +233,15 @@ fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> i
     let mut seen = 0;
     while let Some(directory) = pending.pop() {
         let place = mount.join(&directory);
-        // A kernfs directory has two links, and one more for each subdirectory. A directory with two links has no
-        // subdirectories to read.
+        // A kernfs directory has two links and one link for each subdirectory. So a directory with two links has no
+        // subdirectories.
         if fs::symlink_metadata(&place).is_ok_and(|directory| directory.nlink() == 2) {
             continue;
         }
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) if directory.as_os_str().is_empty() => return Err(error),
-            // Cgroups are made and deleted at any time. If a directory was deleted during the walk, no socket belongs
-            // to it.
+            // Cgroups are deleted at any time. A directory that was deleted during the walk belongs to no socket.
             Err(_) => continue,
         };
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

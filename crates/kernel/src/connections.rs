@@ -1,5 +1,5 @@
 //! One walk over all connections, for all readers of connections. The time of a walk depends on the number of
-//! connections, and not on the requested facts. So a scan walks only once.
+//! connections, so a scan walks once for all requested facts.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -10,13 +10,13 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The largest number of kept sockets that are bound and neither listen nor connect.
+/// The largest number of kept sockets that are bound but neither listen nor connect.
 const BOUND: usize = 64;
 
-/// The purpose of a walk.
+/// What a walk must find out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionsWanted<'a> {
-    /// The local ports whose client sockets are listed.
+    /// Client sockets on these local ports are listed.
     pub clients: Option<&'a PortSet>,
     /// The settings of the count by destination.
     pub counting: Option<&'a Counting<'a>>,
@@ -25,7 +25,7 @@ pub struct ConnectionsWanted<'a> {
 /// The results of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first. Connections that a listener accepted come
+    /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first. Accepted connections come
     /// last.
     pub clients: Result<Clients, Gap>,
     /// The use of ephemeral ports.
@@ -40,11 +40,11 @@ struct Found {
 
 impl Sockets {
     /// Lists the sockets with a peer and a requested local port. Counts the local ports in use by (protocol, source,
-    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and uses no
-    /// ephemeral port. If no port can match and no count can matter, nothing is walked.
+    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and does not count
+    /// as a use of a port. If no port can match and no count can matter, the walk is skipped.
     ///
     /// # Errors
-    /// Each result has a [`Gap`] of its own source if TCP or UDP cannot be read, or if the result was not requested.
+    /// If TCP or UDP cannot be read, or if a result was not requested, the result is a [`Gap`].
     pub fn connections(&self, wanted: ConnectionsWanted<'_>, listeners: &[Socket]) -> Connections {
         let idle = wanted.counting.and_then(Counting::without_a_walk);
         let counting = wanted.counting.filter(|_| idle.is_none());
@@ -70,7 +70,7 @@ impl Sockets {
         Connections { clients, counted }
     }
 
-    /// The sockets with a peer whose local port is in `ports`, as [`Self::connections`] lists them.
+    /// The sockets with a peer whose local port is in `ports`, in the order of [`Self::connections`].
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Clients`] when TCP or UDP cannot be read.
@@ -114,9 +114,9 @@ impl Sockets {
         Ok(found)
     }
 
-    /// For clients on `contested` ports without a listener, finds the peers that are servers. Walks over all
-    /// connections only if such a client exists. If `lists_bound` is true, adds the sockets that are bound to these
-    /// ports and neither listen nor connect.
+    /// For clients on `contested` ports without a listener, finds the peers that are servers. If no such client exists,
+    /// the walk is skipped. If `lists_bound` is true, adds sockets that are bound to these ports but neither listen nor
+    /// connect.
     ///
     /// # Errors
     /// As [`Self::clients`].
@@ -172,7 +172,7 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// No rule counts ephemeral ports of SCTP.
+    /// Rules do not count ephemeral ports of SCTP.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -194,8 +194,8 @@ impl Sockets {
         }
     }
 
-    /// Walks again only if the first walk forgot destinations, and a remaining destination may use enough ports to
-    /// matter.
+    /// Walks a second time if the first walk forgot destinations, and a remaining destination may use enough ports for
+    /// a finding.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
@@ -226,8 +226,8 @@ struct KeptClients {
 }
 
 impl KeptClients {
-    /// If there is no space, a socket of a worse rank is dropped. Sockets in SYN-SENT and UDP sockets have the best
-    /// rank, accepted connections have the worst.
+    /// Keeps a client socket. If there is no space, drops a socket of the last rank. Sockets in SYN-SENT and UDP
+    /// sockets have the first rank, and accepted connections have the last rank.
     fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
         let rank = match record {
             Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,

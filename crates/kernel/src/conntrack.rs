@@ -1,9 +1,8 @@
 //! Flows that this node masquerades, over ctnetlink (include/uapi/linux/netfilter/nfnetlink_conntrack.h). Needs
 //! CAP_NET_ADMIN.
 //!
-//! Measured on Linux 6.18 with 50,000 flows: 53 ms for all flows, and 33 ms for the half that was masqueraded. A
-//! request for the 1,000 flows without an answer took 9 ms. Before Linux 5.15, the kernel cannot select flows by
-//! status, and sends all flows.
+//! Measured on Linux 6.18 with 50,000 flows: all flows took 53 ms, and the masqueraded half took 33 ms. The 1,000 flows
+//! without an answer took 9 ms. A kernel before Linux 5.15 cannot select flows by status, and sends all flows.
 
 use std::{
     cmp::Reverse,
@@ -24,8 +23,8 @@ use portreeve_facts::{
     Source, Why, text,
 };
 
-/// The counts of flows, kept between scans. Even a read of an empty table takes about 10 to 30 ms, because the table
-/// has 262,144 buckets.
+/// The counts of flows, kept between scans. The table has 262,144 buckets, so reading an empty table takes about 10 to
+/// 30 ms.
 #[derive(Debug, Default)]
 pub struct FlowCounts {
     scans: ScanCounter,
@@ -34,21 +33,21 @@ pub struct FlowCounts {
 }
 
 const UNANSWERED: usize = 64;
-/// The smallest number of flows in a kept pool of source ports. Below: the largest number of pools, and of clients of
-/// each pool.
+/// A pool of source ports with fewer flows than this is dropped. Below: the largest number of pools, and the largest
+/// number of clients of one pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
 const DESTINATIONS: usize = 8192;
-/// With this number of flows, half of the source ports for one destination may be in use. The kernel chooses from
+/// With this number of flows to one destination, half of the source ports may be in use. The kernel chooses from
 /// 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
 const PRESSED: u64 = 32_256;
-/// The flows of a larger table are not counted. Scans take a fixed share of time, so a slow count would make scans
-/// rare.
+/// Flows of a larger table are not counted. A slow count would make scans rare, because scans have a fixed share of a
+/// core.
 const COUNTED: u64 = 25_000;
 
-// include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and only for
-// Linux.
+// include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and has them only
+// on Linux.
 /// `NFNL_SUBSYS_CTNETLINK << 8`. The low byte is the number of the message.
 const CT_NEW: u16 = 0x0100;
 const CT_GET: u16 = 0x0101;
@@ -69,20 +68,20 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 
-/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`. `IPS_SRC_NAT` means that the source was changed, not that it may be changed.
+/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`. `IPS_SRC_NAT` means that the kernel changed the source of the flow.
 const SEEN_REPLY: u32 = 1 << 1;
 const SRC_NAT: u32 = 1 << 4;
 /// `TCP_CONNTRACK_SYN_SENT`.
 const SYN_SENT: u8 = 1;
 
 /// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may have `taken` answers,
-/// it lists the flows without an answer on `wanted.client_ports`. If `wanted.masquerade_ports` has ports, it counts
-/// flows on these ports. If ports are scarce (`pressed`), it counts pools of source ports. `counted` limits how often
-/// it counts.
+/// the function lists the flows without an answer on `wanted.client_ports`. The function counts the flows on
+/// `wanted.masquerade_ports`. If ports are scarce (`pressed`), it also counts pools of source ports. `counted` limits
+/// how often the function counts.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. `NotSupported` if the kernel tracks no flows: then no request is sent,
-/// because the request itself would load the module. `NotRequested` if neither a count nor a list is requested.
+/// `NotPermitted` without the capability. `NotSupported` if the kernel does not track flows: in this case, a request
+/// would load the module, so none is sent. `NotRequested` if no caller needs a count or a list.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -91,7 +90,7 @@ pub(crate) fn read(
     counted: &mut FlowCounts,
 ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
     if !pressed {
-        // When ports become scarce again, the pools are counted at once.
+        // When ports become scarce again, the next scan counts the pools.
         counted.pools = None;
     }
     let tracked = flows(root)?;
@@ -126,9 +125,9 @@ pub(crate) fn read(
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
 
-/// Whether source ports for masqueraded connections may be nearly used up. There are two signs: the kernel dropped
-/// packets because a new flow had the ports of another flow (`insert_failed`), or the kernel tracks many flows. Any
-/// process may read both numbers.
+/// Whether source ports for masqueraded connections may be nearly used up. There are two signs. First, the kernel
+/// dropped packets because two flows had equal ports (`insert_failed`). Second, the kernel tracks many flows. Any
+/// process may read the two numbers.
 pub(crate) fn may_lack_ports(root: &Root) -> bool {
     let failed = || {
         let table = read_text(Source::Conntrack, &root.net("stat/nf_conntrack"), 64 << 10).ok()?;
@@ -141,7 +140,7 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
 }
 
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
-    // struct nfgenmsg for all families, version 0.
+    // `struct nfgenmsg`: all families, version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
@@ -189,12 +188,11 @@ struct Found {
     pools: Pools,
 }
 
-/// The source ports in use. A source port must be unique for each combination of protocol, address of the node, and
-/// destination.
+/// The source ports in use. Each combination of protocol, address of the node and destination has its own source ports.
 #[derive(Default)]
 pub struct Pools {
     of: HashMap<(Protocol, IpAddr, (IpAddr, u16)), Pool>,
-    /// The largest number of flows that a dropped pool can have.
+    /// The largest possible number of flows of a dropped pool.
     left_out: u32,
 }
 
@@ -250,7 +248,7 @@ pub enum Answer {
     Seen,
     /// No answer was seen.
     Awaited,
-    /// The kernel began to track the flow in the middle of the connection, so it expects no first answer.
+    /// The kernel began to track the flow in the middle of its connection, so it does not wait for a first answer.
     Unknown,
 }
 
@@ -271,7 +269,7 @@ impl Found {
     }
 }
 
-/// The flow in a message, if its source was translated and a Service can have its protocol.
+/// The flow in a message. `None` if the source was not translated, or if no Service can have the protocol.
 pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
@@ -308,7 +306,7 @@ struct Tuple {
 }
 
 impl Tuple {
-    /// The direction of a flow in these attributes; `None` if no Service can have the protocol.
+    /// One direction of a flow, from its attributes. `None` if no Service can have the protocol.
     fn parse(tuple: &[u8]) -> Result<Option<Self>, Malformed> {
         let (mut from, mut to, mut protocol, mut ports) = (None, None, None, [None; 2]);
         for attribute in attributes(tuple) {
@@ -444,9 +442,8 @@ mod tests {
         masqueraded(&Message { kind: CT_NEW, body }).expect("sound")
     }
 
-    // Linux 6.18, little endian: the answer to a dump of the flow that `conntrack -I -p tcp -s 10.244.55.101 -d
-    // 198.51.100.51 --sport 14874 --dport 443 -t 600 --state SYN_SENT --src-nat 192.0.2.1:14874` made, without its
-    // nlmsghdr.
+    // Linux 6.18, little endian: the answer to a dump, without its nlmsghdr. The flow was made by `conntrack -I -p tcp
+    // -s 10.244.55.101 -d 198.51.100.51 --sport 14874 --dport 443 -t 600 --state SYN_SENT --src-nat 192.0.2.1:14874`.
     const UNANSWERED_FLOW: &str = "02000003340001801400018008000100\
         0af4376508000200c63364331c0002800500010006000000060002003a1a00000600030001bb00003400028014000180\
         08000100c633643308000200c00002011c00028005000100060000000600020001bb0000060003003a1a000008000300\
@@ -472,8 +469,7 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
         for length in 0..body.len() {
-            // The two tuples and the status are enough for a flow. The last attributes are the state, or are not
-            // needed.
+            // The two tuples and the status are enough for a flow. The parser can do without the attributes after them.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }

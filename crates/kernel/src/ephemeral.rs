@@ -1,5 +1,5 @@
-//! The number of ephemeral ports that connections to each destination use. The count needs an amount of memory that
-//! does not grow with the number of sockets.
+//! The number of ephemeral ports that connections to each destination use. The memory for the count does not grow with
+//! the number of sockets.
 
 use std::{
     collections::HashMap,
@@ -18,29 +18,30 @@ const COUNTED: usize = 8192;
 pub struct Counting<'a> {
     /// The local ports that are counted: the ephemeral port range without the reserved ports.
     pub ports: &'a PortSet,
-    /// The largest number of ports that one destination can use, according to sockstat and sockstat6, if they could be
-    /// read.
+    /// The largest number of ports that one destination can use. The number is from sockstat and sockstat6. `None` if
+    /// these files could not be read.
     pub at_most: Option<u32>,
-    /// The sockets are walked only if `at_most` is at least this number.
+    /// If `at_most` is smaller than this number, the walk over sockets is skipped.
     pub worth_walking: u32,
-    /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT; with 2,
-    /// only on loopback. Such ports are not counted.
+    /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT. With 2, a
+    /// new connection can take such a port on loopback. Ports that a new connection can take are not counted.
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral port range. Each of the busiest destinations has an example socket, whose owner will be
-/// named.
+/// The use of the ephemeral port range. Each of the busiest destinations has an example socket, from which the owner is
+/// found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts. The owners in them are not known yet.
+    /// The counts. Their owners are still unknown.
     pub ephemeral: EphemeralUse,
-    /// One example for each of the busiest destinations that uses at least `worth_walking` ports, in the order of the
-    /// destinations.
+    /// One example for each of the busiest destinations, in the order of the destinations. A destination with fewer
+    /// ports than `worth_walking` has no example.
     pub examples: Vec<Claim>,
 }
 
 impl Counting<'_> {
-    /// The answer without a walk, if no destination can use enough ports to matter; otherwise `None`.
+    /// The answer if the walk can be skipped, because every destination uses too few ports for a finding. Otherwise
+    /// `None`.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
         let is_idle = |at_most: u32| at_most < self.worth_walking || at_most == 0 || self.ports.is_empty();
         let ephemeral = match self.at_most {
@@ -55,7 +56,7 @@ impl Counting<'_> {
         Extent::Walked { ports: self.ports.clone(), tcp_tw_reuse: self.tcp_tw_reuse, every: self.at_most }
     }
 
-    /// Whether no other connection can use the port of this socket.
+    /// Whether the socket uses up its port: new connections cannot use the port, too.
     fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
@@ -66,7 +67,7 @@ impl Counting<'_> {
     }
 }
 
-/// Sockets with equal values compete for the same ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
+/// Sockets with the same `Destination` compete for ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Destination {
     protocol: Protocol,
@@ -83,7 +84,7 @@ impl Destination {
 }
 
 impl Hash for Destination {
-    /// Hashes only a few words, because a million sockets are looked up. A derived hash would add lengths and the
+    /// Hashes only a few words, because there may be a million sockets. A derived hash would add lengths and the
     /// numbers of variants.
     fn hash<H: Hasher>(&self, state: &mut H) {
         for ip in [self.source, self.destination] {
@@ -100,8 +101,8 @@ impl Hash for Destination {
 struct Count {
     used: u32,
     time_wait: u32,
-    /// `used`, plus the `floor` of the [`Tally`] at the time when this count began. If the floor reaches the credit,
-    /// the destination is forgotten.
+    /// `used`, plus the [`Tally`]'s `floor` at the time when this count began. When the floor reaches the credit, the
+    /// destination is forgotten.
     credit: u64,
     example: Claim,
 }
@@ -118,9 +119,9 @@ impl Count {
     }
 }
 
-/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for another destination, one is
-/// subtracted from every count, and destinations with the count zero are dropped. A destination with more than one of
-/// every [`COUNTED`] sockets is never dropped.
+/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for a new destination, one is
+/// subtracted from every count, and destinations with the count zero are dropped. A destination of more than one in
+/// [`COUNTED`] sockets always stays.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: HashMap<Destination, Count>,
@@ -136,8 +137,8 @@ impl Tally {
         }
         self.walked += 1;
         let destination = Destination::of(record);
-        // The common case comes first, with only one search: most of a million sockets have the destination of an
-        // earlier socket.
+        // Most of a million sockets have the destination of an earlier socket. This case comes first and needs one
+        // search.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -156,9 +157,9 @@ impl Tally {
         }
     }
 
-    /// A tally for a second walk, if destinations were forgotten and the other counts are not exact. It has only the
-    /// destinations that may be the busiest, with the count zero. `None` if none of these can use enough ports to
-    /// matter.
+    /// The first tally may have forgotten destinations, so that its counts are not exact. Then this is a tally for a
+    /// second walk: it has the destinations that may be the busiest, with the count zero. `None` if no destination can
+    /// use enough ports for a finding.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;
@@ -179,8 +180,8 @@ impl Tally {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// It takes long to find one socket of a process with many connections. So a destination has an example only if it
-    /// uses enough ports to be reported. Counts that are not exact are upper bounds.
+    /// Makes the counts and the examples. A destination has an example only if it uses enough ports for a report:
+    /// finding a socket of a process with many connections is slow. Counts that are not exact are upper bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         let extent = counting.extent();

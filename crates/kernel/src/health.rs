@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 use super::http::{self, Answer};
 use portreeve_facts::{Family, Gap, HealthCheckAnswer, Interfaces, Source, Why, text};
 
-/// The longest answer that is read. A health check answers with a status of a few fields.
+/// The greatest length of an answer that is read, in bytes. A health check answers with a few fields.
 const LONGEST: usize = 64 * 1024;
 
-/// Connects to at most 64 ports at the same time. For each port, it tries the addresses one after another until a
-/// process listens.
+/// Connects to at most 64 ports at the same time. For each port, tries one address after another until a process
+/// accepts the connection.
 pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
     let mut requests = JoinSet::new();
     for port in ports.iter().copied().take(HealthCheckAnswer::MOST) {
@@ -24,8 +24,8 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
     answers
 }
 
-/// The addresses on which a proxy of this host may listen. Both loopback addresses come first, then the first address
-/// of each family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
+/// The addresses on which a proxy of this host may listen. The two loopback addresses come first. Then follows the
+/// first address of each family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);
@@ -49,7 +49,7 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
     for address in addresses {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
             Ok(answer) => return Ok(service(&answer)),
-            // A process that listens and does not speak HTTP is no health check.
+            // The process listens but does not speak HTTP, so it is not a health check.
             Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),
@@ -58,7 +58,7 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
     Err(Gap::new(Source::HealthChecks, Why::Unreachable, refused.join("; ")))
 }
 
-/// The Service in a proxy's answer. The status is 200 if the node has endpoints, otherwise 503
+/// The Service in a proxy's answer. The status of the answer is 200 if the node has endpoints, or else 503
 /// (pkg/proxy/healthcheck/service_health.go).
 pub fn service(answer: &Answer) -> Option<String> {
     #[derive(Deserialize)]

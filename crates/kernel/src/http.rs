@@ -1,4 +1,4 @@
-//! HTTP GET to addresses of this host only.
+//! HTTP GET, only to addresses of this host.
 
 use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
@@ -14,14 +14,14 @@ use tokio::{net::TcpStream, time::timeout};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// The longest wait for an answer. A proxy on loopback answers in a millisecond; a proxy that takes longer than this
-/// hangs.
+/// The longest wait for an answer. A proxy usually answers on loopback in a millisecond. A proxy that needs more than
+/// this time hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest headers that are read. No component of Kubernetes sends more.
+/// The greatest length of headers that are read, in bytes. Components of Kubernetes send less.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// An answer, with any status.
+/// An HTTP answer. Its status may be an error.
 pub struct Answer {
     /// `address/path`, for messages.
     pub place: String,
@@ -32,10 +32,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, if it is a success.
-    ///
-    /// # Errors
-    /// A `Gap` with the status.
+    /// Returns the answer if its status is a success.
     pub fn success(self, source: Source) -> Result<Self, Gap> {
         let why = match self.status {
             status if status.is_success() => return Ok(self),
@@ -46,18 +43,18 @@ impl Answer {
         Err(Gap::new(source, why, format!("{} answered {}", self.place, self.status)))
     }
 
-    /// The `Gap` for a body of the wrong form. It has the beginning of the body.
+    /// A `Gap` for a body of the wrong form. The `Gap` quotes the beginning of the body.
     pub fn malformed(&self, source: Source, wanted: &str) -> Gap {
         let beginning = text::clean(&self.body, 48);
         Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
     }
 }
 
-/// Runs requests on the calling thread, and so in the thread's network namespace. Must not be called on an async
-/// runtime.
+/// Runs requests on the calling thread, so the requests are in the network namespace of this thread. The caller must
+/// not be in an async runtime.
 ///
-/// # Errors
-/// A `Gap` of `/proxyMode` if no file descriptors are left for a runtime.
+/// `Gap` of `/proxyMode` if no file descriptors are left for a runtime. => A `Gap` of `/proxyMode` if the process has
+/// no file descriptors left for a runtime.
 pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))
@@ -83,7 +80,7 @@ type Failure = (Why, String);
 
 async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(StatusCode, String), Failure> {
     let stream = TcpStream::connect(place).await.map_err(|error| not_connected(&error))?;
-    // The connection is closed with a reset, so no TIME_WAIT remains on this side. A scan must not itself put client
+    // The connection is closed with a reset, so this side keeps no TIME_WAIT. Otherwise, scans would leave client
     // sockets on NodePorts.
     stream.set_zero_linger().map_err(|error| not_connected(&error))?;
     let (mut sender, connection) = http1::Builder::new()
@@ -110,8 +107,8 @@ async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(Status
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection ended before the answer was read, or ended with an error. If there was an error, the answer
-        // reports it too.
+        // The connection ended before the answer was read. If it ended with an error, the answer contains the error,
+        // too.
         _ = &mut connection => answer.await,
     }
 }

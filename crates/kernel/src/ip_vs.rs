@@ -17,8 +17,8 @@ pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`. It keeps the first 4,096 connections, and every
-/// connection to which IPVS gave the answer to a flow in `unanswered`. The client of such a connection is the server of
+/// Reads connections whose virtual server has one of `ports`. Keeps the first 4,096 connections. Also keeps each
+/// connection to which IPVS gave the answer of a flow in `unanswered`. The client of this connection is the server of
 /// the flow.
 ///
 /// # Errors
@@ -38,8 +38,8 @@ pub(crate) fn connections(
 /// A `Gap` with the number of the first line that has a wrong form.
 pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
-    // A firewall mark, or a protocol without ports, does not count as a virtual server. The lines below it are its real
-    // servers.
+    // Whether the current entry is a virtual server. Firewall marks and protocols without ports are left out, and also
+    // the lines of their real servers.
     let mut counted = false;
     each_line(Source::IpVs, name, "PROTOCOL ADDRESS:PORT SCHEDULER", reader, |line| {
         let mut words = line.split_ascii_whitespace();
@@ -96,7 +96,7 @@ pub fn parse_connections(
     Ok(connections)
 }
 
-/// IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates that have the protocol `IP`.
+/// IPVS also balances firewall marks (`FWM`), `AH` and `ESP`. Its templates have the protocol `IP`.
 fn protocol(word: &str) -> Option<Protocol> {
     [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)]
         .into_iter()
@@ -117,7 +117,7 @@ fn port(word: &str) -> Option<u16> {
     hexadecimal(word, 4).and_then(|number| u16::try_from(number).ok())
 }
 
-/// A sign, or fewer digits, means that the line is torn.
+/// A sign or a missing digit means that the line is torn.
 fn hexadecimal(word: &str, digits: usize) -> Option<u32> {
     (word.len() == digits && !word.starts_with('+')).then(|| u32::from_str_radix(word, 16).ok())?
 }
@@ -128,8 +128,8 @@ mod tests {
     use portreeve_facts::{PortRange, Why};
     use proptest::prelude::*;
 
-    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`. The last two servers, one of them a
-    // firewall mark, are written by hand in the format of ip_vs_ctl.c.
+    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`. The last two servers are written by hand in
+    // the format of ip_vs_ctl.c. One of these two is a firewall mark.
     const SERVERS: &str = "\
 IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
@@ -144,8 +144,8 @@ TCP  [2001:0db8:0000:0000:0000:0000:0000:0001]:7580 rr
   -> [2001:0db8:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0
 ";
 
-    // Linux 6.1: `cat /proc/net/ip_vs_conn` while the node's own connection from 10.244.0.1:30080 hangs. The last line
-    // is written by hand in the format of ip_vs_conn.c.
+    // Linux 6.1: `cat /proc/net/ip_vs_conn` during a hanging connection of the node itself, from 10.244.0.1:30080. The
+    // last line is written by hand in the format of ip_vs_conn.c.
     const CONNECTIONS_SEEN: &str = "\
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 TCP 0AF40002 1F90 0AF40001 7580 0AF40002 1F90 SYN_RECV         55

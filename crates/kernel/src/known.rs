@@ -1,4 +1,4 @@
-//! Facts that are kept from scan to scan, because they take long to read and seldom change.
+//! Facts that are kept from scan to scan, because reading them is slow and they seldom change.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -11,7 +11,8 @@ use super::{
 };
 use portreeve_facts::{Cgroup, Gap, Interfaces};
 
-/// The number of scans that read a new process. A container moves to its namespace and control group at its start.
+/// A new process is read again by this number of scans, because a container moves to its namespace and control group at
+/// its start.
 const CONFIRMING: u8 = 2;
 
 /// Facts from earlier scans of a host. Empty for a single scan.
@@ -23,10 +24,10 @@ pub struct Known {
     pub(super) flows: FlowCounts,
 }
 
-/// Links, addresses and gateways of the last scan. They are used until the kernel reports a change.
+/// Links, addresses and gateways of the last scan. Scans use them until the kernel reports a change.
 ///
-/// In ipvs mode, a node has an address for every Service. To read ten thousand addresses takes about 5 ms, nearly all
-/// of it in the kernel. To find that nothing changed takes microseconds.
+/// In ipvs mode, a node has an address for every Service. Reading ten thousand addresses takes about 5 ms, nearly all
+/// of it in the kernel. A check for changes takes microseconds.
 #[derive(Debug, Default)]
 pub(super) struct WatchedInterfaces {
     scans: ScanCounter,
@@ -35,17 +36,14 @@ pub(super) struct WatchedInterfaces {
 }
 
 impl WatchedInterfaces {
-    /// As [`route::read`], in the network namespace of the calling thread, which must be the same in every scan.
-    ///
-    /// # Errors
-    /// As [`route::read`].
+    /// Like [`route::read`], in the network namespace of the calling thread. All scans must use one namespace.
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
         let changed = self.changes.as_mut().is_none_or(InterfaceChanges::receive_all);
         if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {
             return Ok(Arc::clone(last));
         }
-        // A single scan needs no notifications. If something changes during a read, the kernel reports the change, and
-        // the next scan reads again.
+        // Notifications are of use only from the second scan. If the node changes during a reading, the kernel sends a
+        // notification, and the next scan reads again.
         if self.changes.is_none() && self.last.is_some() {
             self.changes = InterfaceChanges::subscribe().ok();
         }
@@ -56,8 +54,8 @@ impl WatchedInterfaces {
     }
 }
 
-/// The network namespace and the control group of each process of the last scan, by pid. To read them again takes
-/// longer than all other facts about pods.
+/// The network namespace and the control group of each process of the last scan, by pid. Reading all of them takes
+/// longer than reading all other facts about pods.
 #[derive(Debug, Default)]
 pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 
@@ -74,7 +72,7 @@ pub(super) struct KnownProcess {
 }
 
 impl KnownProcesses {
-    /// A process is forgotten unless [`Self::keep`] stores it again.
+    /// Takes all processes out. The caller must put each living process back with [`Self::keep`].
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }

@@ -1,6 +1,7 @@
-//! Reads the node: its sockets, settings, addresses and proxy. Each fact that was not read has its own reason.
+//! Reads the node: its sockets, settings, addresses and proxy. Each unread fact has its own reason.
 //!
-//! The crate never judges, never fails as a whole, and never writes to the host.
+//! The crate only reads facts: it does not judge them, and does not write to the host. If one fact cannot be read, the
+//! others are still read.
 
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, its kernel and its proxy")]
 
@@ -57,18 +58,18 @@ use portreeve_facts::{
     VirtualServer, Why, lists_bound, text,
 };
 
-/// The addresses on which kube-proxy answers, unless `metricsBindAddress` sets another address. `bindAddress` decides
-/// which of these two addresses kube-proxy uses.
+/// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects one of the two.
+/// `metricsBindAddress` can set another address.
 const PROXY_PLACES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PROXY_METRICS),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), PROXY_METRICS),
 ];
 
-/// If the host has at most this number of connections, every scan walks over them. A walk takes one or two
+/// If the host has at most this number of connections, every scan walks over all of them. The walk takes one or two
 /// milliseconds.
 const FEW_CONNECTIONS: u32 = 16_384;
 
-/// A host to read: a running host, or a recorded tree of files.
+/// A host to read: the running host, or a recorded tree of files.
 #[derive(Clone, Debug)]
 pub struct Host {
     root: Root,
@@ -76,32 +77,32 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host whose `/` is at `root`. The host is live if `root` is `/`, or a mount of the running host's `/`, which
-    /// has the same boot id. For a live host, the kernel and the proxy are read. For a recorded tree, only its files
+    /// The host whose `/` is at `root`. The host is live if `root` is `/`, or a mount of the running host's `/` (the
+    /// boot ids are equal). Of a live host, the kernel and the proxy are also read. Of a recorded tree, only the files
     /// are read, and all other facts are unread.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
 
-    /// The same host, with these addresses of kube-proxy, in this order, instead of port 10249 of both loopback
-    /// addresses. They must be addresses of this host.
+    /// The same host with other addresses of kube-proxy, in this order. By default, these are the two loopback
+    /// addresses with port 10249. Each address must be an address of this host.
     #[must_use]
     pub fn with_proxy_places(self, proxy_places: Vec<SocketAddr>) -> Self {
         Self { proxy_places, ..self }
     }
 
-    /// Whether the host is the running host, so that its kernel can be queried.
+    /// Whether the host is the running host. Only then can its kernel be queried.
     pub fn is_live(&self) -> bool {
         self.root.is_live()
     }
 
-    /// The name of the host, `/proc/sys/kernel/hostname`; `unknown` if the file cannot be read.
+    /// The name of the host from `/proc/sys/kernel/hostname`, or `unknown` if the file cannot be read.
     pub fn hostname(&self) -> String {
         self.name("hostname")
     }
 
     /// Reads every fact once, in the network namespace of the calling thread. If a proxy hangs, the call blocks for
-    /// some seconds. Call it on a thread of its own, not on an async runtime.
+    /// some seconds. So call this function on a thread of its own, outside of an async runtime.
     ///
     /// Sockets are read before the proxy, so that Portreeve's own connections are not among them.
     pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
@@ -128,7 +129,8 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // The pools count as unread only if there is a sign that ports are scarce. Otherwise no rule needs them.
+            // Pools count as unread if there is a sign that ports are scarce. Without this sign, rules do not need
+            // pools.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }
@@ -177,8 +179,8 @@ impl Host {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Reads masqueraded flows if IPVS may take their answers, if their number is requested, or if source ports may be
-    /// nearly used up.
+    /// Reads masqueraded flows in three cases: IPVS may take their answers, their number is requested, or source ports
+    /// may be scarce.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -228,7 +230,7 @@ impl Host {
         }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
-        // Portreeve reads no fact from kube-proxy's health port, but names the owner of this port.
+        // Portreeve does not read kube-proxy's health port, but it names the owner of this port.
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
         let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
@@ -296,7 +298,7 @@ impl Host {
         }
     }
 
-    /// A one-line file below `/proc/sys/kernel`; `unknown` if it cannot be read.
+    /// The text of a one-line file below `/proc/sys/kernel`, or `unknown` if the file cannot be read.
     fn name(&self, file: &str) -> String {
         let path = self.root.file(&format!("proc/sys/kernel/{file}"));
         root::read_text(Source::Sysctls, &path, 1024)
@@ -312,8 +314,8 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
-/// Whether to skip the walk over all connections for client sockets: it costs much, and would find only ports that a
-/// program bound by number.
+/// Whether to skip the expensive walk over all connections for client sockets. In this case, the walk would find only
+/// ports that a program bound by number.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Reading::Seen(stat), Reading::Seen(range), Reading::Seen(reserved)) =
         (sockstat, &sysctls.ip_local_port_range, &sysctls.ip_local_reserved_ports)
@@ -338,7 +340,7 @@ fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
-/// The use is counted only if at least half of the range may be in use, because no rule warns about less.
+/// Ports in use are counted if at least half of the range may be in use. Below this, rules do not warn.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -359,7 +361,7 @@ fn connections(
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
-    // If listeners were not read, no connection counts as accepted. This changes only the order of the list.
+    // If listeners were not read, accepted connections are unknown. This changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
     let requested = ConnectionsWanted { clients, counting: counting.as_ref() };
     let found = watch.on_each(&readers, || reader.connections(requested, known));
@@ -376,7 +378,7 @@ fn connections(
     }
 }
 
-/// Needs the listeners, because without them accepted connections cannot be distinguished from outgoing connections.
+/// Without the listeners, accepted connections look like outgoing connections.
 fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
     let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
     listeners.as_ref().map_err(Gap::clone)?;

@@ -1,4 +1,4 @@
-//! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of legacy iptables
+//! Marks of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of legacy iptables
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
 mod names;
@@ -17,22 +17,21 @@ use names::{
     NFTA_TABLE_NAME, attribute, family,
 };
 
-/// Chains that exist once for each Service, endpoint, pod or network policy. There may be thousands of chains of
-/// Services and endpoints, which show no more than the chain `KUBE-SERVICES` (kubernetes
-/// pkg/proxy/iptables/proxier.go). The chains of pods and network policies show nothing about a proxy (kube-router
-/// pkg/controllers/netpol).
+/// Chains of a single Service, endpoint, pod or network policy. A node may have thousands of chains of Services and
+/// endpoints, but the chain `KUBE-SERVICES` shows enough (kubernetes pkg/proxy/iptables/proxier.go). The chains of pods
+/// and network policies say nothing about a proxy (kube-router pkg/controllers/netpol).
 const ONE_AN_OBJECT: [&str; 8] =
     ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-POD-FW-", "KUBE-NWPLCY-"];
 
 /// The files with the tables of legacy iptables. Only root can read them.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
-/// Reads four things: tables; chains whose name begins with `KUBE-`, without chains of single objects; redirections of
-/// hostPorts; and ports that conntrack does not track.
+/// Reads four things: tables, chains whose name begins with `KUBE-`, redirections of hostPorts, and ports that
+/// conntrack does not track. Chains of single objects are left out.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. If the kernel has no nf_tables, or no legacy iptables, their tables are
-/// empty, which is no error.
+/// `NotPermitted` without the capability. If the kernel lacks nf_tables or legacy iptables, their list of tables is
+/// empty.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);
@@ -65,7 +64,7 @@ fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
     }
 }
 
-/// `struct nfgenmsg` for all families, version 0.
+/// Makes a request with `struct nfgenmsg`: all families, version 0.
 fn request(what: &'static str, kind: u16) -> Request<'static> {
     Request { source: Source::Netfilter, what, kind, body: &[0; 4], absent: None }
 }

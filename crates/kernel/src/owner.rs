@@ -13,14 +13,14 @@ use crate::{
 };
 use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
 
-/// The facts about a socket that lead to its owner.
+/// The facts about a socket from which its owner is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The claim's protocol.
     pub protocol: Protocol,
     /// The claim's state.
     pub state: State,
-    /// The claim's local port.
+    /// The local port of the socket.
     pub local_port: u16,
     /// The claim's inode; 0 if it has none.
     pub inode: u64,

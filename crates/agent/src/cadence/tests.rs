@@ -62,7 +62,7 @@ impl Scans {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The first scan and the first reading are left out.
+    /// The shares of a core: first of scans, then of readings. The first scan and the first reading do not count.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();
@@ -81,7 +81,7 @@ fn on_an_ordinary_node_every_tick_reads_connections() {
 fn however_long_connections_take_ticks_keep_their_time_and_connections_are_read_as_the_share_allows() {
     for connections in [MILLISECOND, 70 * MILLISECOND, 400 * MILLISECOND, 5 * SECOND] {
         let scans = Load::quiet(3 * MILLISECOND, connections).run();
-        // A scan waits while an earlier scan reads connections.
+        // While a scan reads connections, the next scan waits.
         assert!(scans.longest_gap(false) <= INTERVAL.max(connections) + SECOND, "{connections:?}");
         let wanted = connections.div_f64(SHARE).min(LONGEST).max(INTERVAL);
         assert!(scans.longest_gap(true) <= wanted + INTERVAL.max(connections) + SECOND, "{connections:?}");
@@ -132,8 +132,7 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(cadence.next(now).is_ok(), quiet_at_last, "step {step}");
     }
-    // The next scan waits until the cost of this scan, divided by the time since its beginning, is only the agent's
-    // share.
+    // The scan costs 20 ms. At a share of 0.2 per cent, the next scan may begin after 10 seconds.
     let scanned = changed + 2 * SECOND;
     cadence.scanned(scanned, 20 * MILLISECOND, None);
     cadence.changed(scanned + MILLISECOND);

@@ -9,13 +9,14 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// A very high cost of reading connections: the wait after it is longer than any test.
+/// A high cost of reading connections. After this cost, the next reading waits longer than any test takes.
 const MUCH: Duration = Duration::from_secs(2);
 
-/// The test does not really wait.
+/// The test only reports this time and does not wait.
 const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
 
-/// A node whose ephemeral range covers the NodePorts. The warning about the range needs no cluster.
+/// A node whose ephemeral port range contains the NodePorts. The warning about the range does not depend on the
+/// cluster.
 fn trapped() -> KernelFacts {
     Snapshot::healthy().ephemeral("1024-65535", "").kernel
 }

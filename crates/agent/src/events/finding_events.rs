@@ -12,8 +12,9 @@ use super::{
 };
 use portreeve_rules::findings::{Key, Severity};
 
-/// The shortest and the longest wait after the server refused a request. Each further refusal in a row doubles the
-/// wait. A refusal may end soon: a server that starts without data gets its roles and namespaces one after the other.
+/// The shortest wait after the server refused a request. The wait doubles after each further refusal, up to
+/// [`REFUSED`]. A refusal may be short: a server that starts without data gets its roles and namespaces one after the
+/// other.
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 
@@ -21,19 +22,19 @@ pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 pub(super) struct FindingEvents {
     pub(super) severity: Severity,
     event: Arc<PlannedEvent>,
-    /// The time since which the finding is open, or since which it is over.
+    /// The time at which the finding opened or ended.
     since: Timestamp,
     is_over: bool,
-    /// The hour for which the server has an Event about the finding, from any node.
+    /// The hour of the last Event on the server about this finding. Any node may have written the Event.
     hour: Option<Timestamp>,
-    /// The Event that was sent last. `None` if the server certainly has the Event, from any node.
+    /// The Event that was sent last. `None` if the server certainly has an Event about the finding.
     maybe: Option<Sent>,
-    /// Whether an Event on the server may be from this node: the last answer is still missing or was lost.
+    /// Whether `maybe` may be on the server and from this node: the last answer is missing or was lost.
     may_be_own: bool,
     reported: Option<Reported>,
-    /// Whether the server will always refuse Events about this finding.
+    /// Whether the server refuses every Event about this finding.
     is_refused: bool,
-    /// `None` after a success.
+    /// The time of the last failure. `None` after a success.
     failed: Option<Timestamp>,
     refusals: u32,
 }
@@ -51,7 +52,7 @@ struct Reported {
     sent: Sent,
     at: Timestamp,
     times: i32,
-    /// Whether this node reported the end of the finding as many times as its beginning.
+    /// Whether this node has reported the end of the finding.
     is_over: bool,
 }
 
@@ -79,7 +80,7 @@ impl FindingEvents {
     /// An Event on the server keeps its text. A new Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
-            // If the finding ends before the new Event is reported, this node reports the end of the last Event.
+            // If the finding ends before the next report, this node reports the end of the earlier Event.
             let (reported, maybe) = (self.reported.take(), self.maybe.take());
             *self = Self { reported, maybe, ..Self::new(severity, event, at) };
             return;
@@ -98,7 +99,8 @@ impl FindingEvents {
         self.hour.is_some() || self.maybe.is_some() || self.reported.is_some()
     }
 
-    /// The time since which the finding is over, and whether a reader saw an Event about the finding but not its end.
+    /// The time at which the finding ended, and whether the Event about its end is missing. `None` while the finding is
+    /// open.
     pub(super) fn over_since(&self) -> Option<(Timestamp, bool)> {
         let is_open = |reported: &Reported| !reported.is_over && reported.at + HOUR > self.since;
         let lacks_end = self.maybe.is_some() || self.reported.as_ref().is_some_and(is_open);
@@ -109,12 +111,12 @@ impl FindingEvents {
         self.is_over && self.step(at).is_none()
     }
 
-    /// If values must be forgotten, the least important comes first.
+    /// When there are too many findings, the finding with the smallest value is forgotten first.
     pub(super) fn worth(&self, at: Timestamp) -> (bool, bool, Severity, bool) {
         (!self.is_done(at), !self.is_over, self.severity, self.hour.is_some())
     }
 
-    /// `None` if no request is needed.
+    /// The time of the next request. `None` if no request is needed.
     pub(super) fn due(&self, at: Timestamp, spread: Spread) -> Option<Timestamp> {
         let wait = spread.wait(&self.event.node, &self.event.names.incident());
         let (_, due) = self.step(at)?;
@@ -123,9 +125,9 @@ impl FindingEvents {
         Some((due + wait).max(refused.unwrap_or(at)).max(at))
     }
 
-    /// The order of requests. First requests about new findings, then about ended findings, then about the Event of the
-    /// next hour. In each group, the worst finding is first, then the longest wait. Requests that failed come last, the
-    /// oldest failure first.
+    /// The order of requests. New findings come first, then ended findings, then the hourly Events of open findings. In
+    /// each group, the worst finding comes first. Of equal findings, the finding that has waited longest comes first.
+    /// Failed requests come last, and the oldest failure is the first of them.
     pub(super) fn rank(&self, at: Timestamp) -> impl Ord + use<> {
         let step = self.step(at);
         let kind = match step {
@@ -136,7 +138,7 @@ impl FindingEvents {
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// From now on, the request counts as sent.
+    /// After this call, the request counts as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
         let (event, name, request) = match (step, &self.maybe, &self.reported) {
@@ -163,7 +165,7 @@ impl FindingEvents {
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// Another Event may have replaced this Event in the meantime.
+    /// The finding may have a newer Event than `write` now.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
@@ -173,7 +175,7 @@ impl FindingEvents {
         }
     }
 
-    /// The wait of this node is not included.
+    /// The next step and its time, without the delay of this node.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
         // If `since` is in the future, the clock was set back.
@@ -216,7 +218,8 @@ impl FindingEvents {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
-                // Another node reported this finding about the cluster. That node also reports the end.
+                // The first node that reports a finding about the cluster also reports its end. Here, another node was
+                // first.
                 if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
                     self.reported = None;
                 }
@@ -229,7 +232,7 @@ impl FindingEvents {
             }
             Reply::Unavailable(_) => (self.maybe, self.may_be_own) = (Some(sent), true),
             Reply::Refused => self.is_refused |= is_same,
-            // An earlier request about this Event may have succeeded.
+            // The server may have accepted an earlier request about this Event.
             Reply::Forbidden if self.may_be_own => self.maybe = Some(sent),
             Reply::Current(_) | Reply::Missing | Reply::Forbidden | Reply::Stuck => {}
         }
@@ -241,9 +244,10 @@ impl FindingEvents {
             Reply::Current(reporter) if reporter.as_ref() == Some(&sent.event.reporter) => {
                 self.reported = Some(Reported { sent, at, times: 1, is_over: false });
             }
-            // A server that has just started refuses everything for a moment, because it does not know its roles yet.
+            // A server that has just started refuses all requests for a moment, because it has not loaded its roles
+            // yet.
             Reply::Unavailable(_) | Reply::Forbidden => self.maybe = Some(sent),
-            // It is not known whether the Event is from this node.
+            // This answer does not say which node wrote the Event.
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing => {}
             Reply::Stuck | Reply::Refused => {}
         }
@@ -261,8 +265,8 @@ impl FindingEvents {
             }
             // The Event has expired or was deleted, so the agent creates it again.
             (Reply::Missing, Request::Repeat(..)) if is_end => reported.times = 1,
-            // The Event is from before a restart of the agent, or the answer was lost. The Event may be older than the
-            // last report, so the agent increases its count.
+            // The Event exists: the agent restarted after it wrote the Event, or an answer was lost. The agent
+            // increases the count, because the Event may be older than the last report.
             (Reply::Exists, Request::Create(_)) if is_end => reported.times = 2,
             (Reply::Missing, Request::Repeat(..)) => (self.reported, self.hour) = (None, None),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => reported.is_over = is_end,

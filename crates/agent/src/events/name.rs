@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use super::place::Place;
 use portreeve_rules::findings::{Finding, Impact, Key, Scope, SubjectKind};
 
-/// The greatest number of nodes that report the same incident of a shared object in one hour.
+/// The greatest number of nodes that report an incident of a shared object in one hour.
 pub(super) const SLOTS: u8 = 5;
-/// The time for which a name is valid. By default (`--event-ttl`), kube-apiserver keeps an Event for the same time.
+/// The time for which a name is used. kube-apiserver keeps an Event for the same time by default (`--event-ttl`).
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// Many nodes can find the same problem. In each slot, only one node reports it in an hour.
+/// Many nodes can find the same problem. In each slot, one node reports the problem in an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
     /// All nodes share one slot, because the finding is about the cluster.
@@ -22,7 +22,7 @@ enum Slot {
     Shared(u8),
 }
 
-/// If the text, counters or the advised free port change, the name stays.
+/// A changed text, counter or suggested free port does not change the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,
@@ -54,8 +54,8 @@ impl Names {
         matches!(self.slot, Slot::Cluster)
     }
 
-    /// Each incident has its own hours. Each slot begins them a fifth of an hour after the previous slot, so not all
-    /// Events are written at the same time.
+    /// Each incident has its own hours. The hour of each slot begins a fifth of an hour after the hour of the previous
+    /// slot. So the slots write their Events at different times.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,
@@ -85,7 +85,7 @@ impl Names {
 
 /// The hash FNV-1a with 128 bits. It is the same in every build, on every node and after every restart.
 pub(crate) fn hash(parts: &[&str]) -> u128 {
-    // The byte 0xff is in no UTF-8 text, so it separates the parts.
+    // The byte 0xff never occurs in UTF-8, so it separates the parts.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -157,7 +157,7 @@ mod tests {
                 (random >> 33) as i64 % most
             };
             let mut affected = Vec::new();
-            // The hour of each Event, and the time at which it was created.
+            // The value is the hour of the Event, and the time at which the Event was created.
             let mut events: BTreeMap<String, (Timestamp, Timestamp)> = BTreeMap::new();
             for node in (0..nodes).map(|number| format!("node-{number}")) {
                 let names = names("uid", &node);
@@ -188,7 +188,7 @@ mod tests {
             created.sort_unstable();
             let mut alive = second(0);
             for from in created.into_iter().chain([second(2 * DAY)]) {
-                // An affected node sends its request within its wait.
+                // The time during which the node was affected but no Event existed.
                 let without = |(start, end): &(Timestamp, Timestamp)| from.min(*end).duration_since(alive.max(*start));
                 let longest = affected.iter().map(without).max().unwrap_or_default();
                 assert!(longest <= spread.longest(), "{longest:#} without an Event, of {nodes} nodes");

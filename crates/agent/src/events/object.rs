@@ -26,10 +26,10 @@ pub(super) struct PlannedEvent {
     /// For objects without a namespace, `default`.
     pub(super) namespace: String,
     pub(super) names: Names,
-    /// The reporting instance: `portreeve-<node>`.
+    /// The reporting instance of the Event: `portreeve-<node>`.
     pub(super) reporter: String,
     pub(super) node: String,
-    /// The note of the Event about the end.
+    /// The note of the Event that reports the end of the finding.
     over: String,
     /// The Event without its name and its time.
     event: Event,
@@ -40,7 +40,8 @@ pub(super) struct PlannedEvent {
 pub(super) struct NoUid;
 
 impl PlannedEvent {
-    /// If the object was not read just now, the Event takes the object's uid from the `last` Event about the finding.
+    /// If the object was not read just now, the Event takes the object's uid from `last`, the last Event about the
+    /// finding.
     pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
         let mut regarding = regarding(&key.subject, place);
@@ -54,7 +55,7 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
-        // Another node, or a later scan, may write the same note. So the note must not depend on choices of this scan.
+        // Another node or a later scan may write this note, too. So the note must not depend on choices of this scan.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let remedy = first_step.map(Step::in_lasting_words);
         let summary = &evidence.summary;
@@ -122,11 +123,11 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
         Some(remedy) => format!("{summary} Remedy: {remedy}"),
         None => summary.to_owned(),
     };
-    // Line ends become spaces. The function `clean` would remove line ends and join the words.
+    // Line ends become spaces. The function `clean` would delete the line end and join two words.
     clean(&text.replace(['\n', '\t'], " "), NOTE)
 }
 
-/// `text`, cut if needed, and then the whole `end`.
+/// Cuts `text` if needed, and appends the whole `end`.
 fn with(text: &str, end: &str) -> String {
     let end = note(end, None);
     let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));

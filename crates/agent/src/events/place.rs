@@ -9,9 +9,9 @@ pub struct Place {
     pub node: String,
     /// The uid of the Node object of this node, if it was read.
     pub node_uid: Option<String>,
-    /// The uid of the Service `default/kubernetes`, if it was read. Events about the cluster are about this Service.
+    /// The uid of the Service `default/kubernetes`, if it was read. An Event about the cluster refers to this Service.
     pub kubernetes_uid: Option<String>,
-    /// The number of Nodes of the cluster, if they were read.
+    /// The number of Nodes in the cluster. `None` if Nodes were not read.
     pub nodes: Option<usize>,
     /// The namespace of the agents, if it is known.
     pub agents: Option<String>,

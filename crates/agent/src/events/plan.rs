@@ -1,7 +1,7 @@
-//! Plans the requests about Events. It is a pure state machine: its inputs are the ledger's changes and the API
-//! server's answers to requests, and the time is an argument.
+//! Plans the requests about Events. The plan is a pure state machine. Its inputs are the time, the ledger's changes,
+//! and the API server's answers.
 //!
-//! Each finding waits for its turn and for a token of the budget. The worst finding is first. Only one request is in
+//! Each finding waits for its time and for a token of the budget. The worst finding is first. Only one request is in
 //! progress at a time.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// If there are more findings, the mildest findings get no Events.
+/// The greatest number of findings with Events. If there are more findings, the mildest findings have no Events.
 const OPEN: usize = 1024;
 const BURST: i32 = 10;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
-/// While the API server does not answer, the wait doubles from the first value up to the second value. After it answers
-/// again, the missed Events are written within two scans.
+/// While the API server does not answer, the wait between two requests doubles from the first value to the second
+/// value. After the API server answers again, the agent writes the missed Events within two scans.
 const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
 /// The longest wait that a server can request.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
@@ -45,7 +45,7 @@ pub(super) struct Write {
 pub(super) enum Step {
     /// Create the Event of this hour, unless it exists.
     Report,
-    /// Increase the count of this node's Event, because its end was reported and the finding is open again.
+    /// The end of the finding was reported, and the finding is open again. Increase the count of this node's Event.
     ReportAgain,
     /// The finding is over. Read the Event, because it may be from this node.
     Read,
@@ -76,7 +76,7 @@ pub(super) enum Reply {
     Stuck,
     /// The server refuses the Event and will always refuse it.
     Refused,
-    /// The server does not answer now. The value is the wait that the server requests, if it requests a wait.
+    /// The server is not available now. The value is the wait that the server requests, if any.
     Unavailable(Option<SignedDuration>),
 }
 
@@ -87,9 +87,9 @@ pub struct Counters {
     pub written: u64,
     /// Events that existed already, from this node or from another node.
     pub deduplicated: u64,
-    /// Events that were not written, because there were too many findings or because a write took too long.
+    /// Events that the agent gave up: there were too many findings, or a write took too long.
     pub dropped: u64,
-    /// Requests that failed, and findings that can have no Event because their object has no uid.
+    /// Failed requests, and findings without an Event because their object has no uid.
     pub failed: u64,
 }
 
@@ -113,7 +113,7 @@ impl Plan {
             Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _) => {
                 self.close(at, &finding.key);
             }
-            // The finding has another meaning now. The finding is not over, so no Event reports an end.
+            // The finding has another key now. The finding is still open, so no Event about an end is written.
             Change::Became(was, finding) if is_worth_an_event(finding.evidence.severity) => {
                 if let Some(events) = self.findings.remove(was) {
                     self.findings.insert(finding.key.clone(), events);
@@ -185,8 +185,8 @@ impl Plan {
         }
     }
 
-    /// If there is no space, an ended finding is forgotten first. Then the least important finding is forgotten, if the
-    /// new finding is worse.
+    /// If there are too many findings, forgets an ended finding first. Otherwise forgets the least important finding,
+    /// if the new finding is worse.
     fn make_room(&mut self, at: Timestamp, severity: Severity) -> bool {
         if self.findings.len() < OPEN {
             return true;
@@ -202,7 +202,8 @@ impl Plan {
         gives_way
     }
 
-    /// Forgets ended findings whose Event has expired. If a finding opens again earlier, the agent continues its Event.
+    /// Forgets ended findings whose Event has expired. If a finding opens again before its Event expires, the agent
+    /// increases the count of this Event.
     fn forget(&mut self, at: Timestamp) {
         let counters = &mut self.counters;
         self.findings.retain(|_, events| {
@@ -217,7 +218,8 @@ impl Plan {
         let counter = match (reply, write.step) {
             (Reply::Written, _) => &mut self.counters.written,
             (Reply::Exists, Step::Report | Step::End) => &mut self.counters.deduplicated,
-            // Reading an Event writes nothing, and an expired Event is no failure.
+            // These answers change no counter: a request that reads an Event writes nothing, and an expired Event is
+            // normal.
             (Reply::Current(_), _) | (Reply::Missing, Step::Read | Step::ReportAgain) => return,
             (Reply::Missing, Step::End) if matches!(write.request, Request::Repeat(..)) => return,
             (Reply::Exists | Reply::Missing | Reply::Forbidden | Reply::Stuck, _)
@@ -227,7 +229,7 @@ impl Plan {
     }
 }
 
-/// It is a token bucket that stores the time at which the bucket will be full again.
+/// A token bucket that stores the time at which the bucket will be full again.
 #[derive(Debug, Default)]
 struct Budget {
     full: Timestamp,
@@ -242,7 +244,7 @@ impl Budget {
         self.full = self.full_after(at) + INTERVAL;
     }
 
-    /// If the stored time is too far in the future even for an empty bucket, the clock was set back.
+    /// The stored time can be later than the time at which an empty bucket would be full. Then the clock was set back.
     fn full_after(&self, at: Timestamp) -> Timestamp {
         if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
     }
@@ -255,8 +257,8 @@ struct Pause {
 }
 
 impl Pause {
-    /// In a large cluster, each agent delays its requests by up to `spread`. After a failure, an agent waits at least
-    /// for this delay, so that not all agents send again at the same time.
+    /// In a large cluster, each agent delays its requests by up to `spread`. After a failure, an agent also waits at
+    /// least for `spread`. So the agents send their next requests at different times.
     fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
         let Reply::Unavailable(wanted) = reply else {
             self.unanswered = 0;
@@ -268,7 +270,7 @@ impl Pause {
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }
 
-    /// If the stored end is too far in the future, the clock was set back.
+    /// If the stored end is later than the longest possible wait, the clock was set back.
     fn end(&self, at: Timestamp) -> Timestamp {
         if self.until > at + LONGEST { at } else { self.until }
     }

@@ -31,12 +31,12 @@ use portreeve_rules::ledger::Change;
 const ANSWER: usize = 256 << 10;
 /// The longest message of a server in a log line, in bytes.
 const MESSAGE: usize = 256;
-/// Agents that failed at the same moment spread their next requests over at least this time.
+/// Agents that failed at the same moment send their next requests at random times, within at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// It is short, because a person may change the clock during the sleep.
+/// The longest sleep. A person may change the clock during the sleep, so the sleep is short.
 const NAP: Duration = Duration::from_secs(60);
 
-/// Writes Events. When this value is dropped, its task ends. The next recorder writes the Events that are missing.
+/// Writes Events. When this value is dropped, its task ends. A new recorder writes the missing Events.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -45,8 +45,8 @@ pub struct Recorder {
     agents: Option<String>,
 }
 
-/// The plan. The agent's loop adds findings to it, and the task takes requests from it. Its size is limited, and it is
-/// locked only for moments.
+/// The plan. The agent's loop adds findings to the plan, and the task takes requests from the plan. The size of the
+/// plan is limited. Each lock of the plan is short.
 #[derive(Debug, Default)]
 struct Shared {
     plan: Mutex<Plan>,
@@ -69,7 +69,8 @@ impl Shared {
 
 impl Recorder {
     /// Starts a task that writes through `client`. `limit` is the time limit of each request. `chance` returns random
-    /// numbers from 0 to 1. The function needs a tokio runtime. The task ends when this value is dropped, or by a bug.
+    /// numbers from 0 to 1. The function needs a tokio runtime. The task ends when the `Recorder` is dropped, or by a
+    /// bug.
     pub fn start(
         client: Client,
         limit: Duration,
@@ -98,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// Adds the changes of a round. It never waits for the API server.
+    /// Adds the changes of a scan. This function does not wait for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
         plan.know(place);
@@ -112,7 +113,7 @@ impl Recorder {
 
     /// Waits until no request is due.
     pub async fn idle(&self) {
-        // The sender lives as long as this recorder.
+        // The sender is in `shared`, so this wait cannot fail.
         self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
@@ -142,7 +143,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // A request can become due after `next` returned no request. Then the task waits only for a moment.
+                // A request can become due between `next` and `due`. In this case, the task waits only for a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
                 tokio::select! {
                     () = shared.changed.notified() => {}
@@ -153,7 +154,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
     }
 }
 
-/// A random wait for agents that failed at the same moment.
+/// A random wait. With this wait, agents that failed at the same moment do not send together again.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
@@ -166,7 +167,7 @@ struct Writer {
     failure: Option<String>,
 }
 
-/// Another program that writes an Event may leave out any field.
+/// The fields that the recorder reads. Each field is optional, because another program may have written the Event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
@@ -176,7 +177,7 @@ struct Seen {
 #[derive(Deserialize)]
 struct Status {
     message: String,
-    /// Distinguishes causes with the same status code.
+    /// Distinguishes errors that have equal status codes.
     reason: Option<String>,
 }
 
@@ -208,7 +209,7 @@ impl Writer {
         let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // An answer of this length contains an Event of another program. The server itself works.
+            // Only an Event of another program makes an answer so long. The server works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
@@ -246,8 +247,8 @@ impl Writer {
     }
 }
 
-/// Whether the same request will get the same answer again. For four codes, a later answer may differ. A token can be
-/// renewed (401), a server is busy (408, 429), or two writers used a quota together (409).
+/// Whether a repeated request would get the same answer. For four codes, a later answer may differ. A token can be
+/// renewed (401), a server can be busy (408, 429), or two writers can use a quota together (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }

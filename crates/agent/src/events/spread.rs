@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 
 use super::name::hash;
 
-/// If the cluster has at most this number of Nodes, all of them may write at once.
+/// In a cluster with at most this number of Nodes, all Nodes may write at once.
 const FEW: usize = 200;
-/// In a larger cluster, the number of Nodes that write in one second.
+/// In a larger cluster, this number of Nodes may write in one second.
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds.
 const LONGEST: usize = 30_000;
 
-/// The number of Nodes. `None` if it was never known.
+/// The number of Nodes. `None` before Nodes were read for the first time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     nodes: Option<usize>,
@@ -33,7 +33,7 @@ impl Spread {
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// If the number of Nodes is unknown, it counts as very large.
+    /// The longest wait of a node. An unknown number of Nodes counts as a very large cluster.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

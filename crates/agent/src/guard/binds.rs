@@ -1,5 +1,4 @@
-//! The binds that the hook reports, and the meaning of each reported bind. All functions here are pure functions of a
-//! snapshot.
+//! What the binds mean that the hook reports. All functions here are pure functions of a snapshot.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,11 +19,11 @@ use portreeve_rules::{
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
 
-/// The greatest number of claimed addresses for one port and one family. A `bind` of the wildcard address meets each of
-/// these claims.
+/// The greatest number of claimed addresses for one port and one family. A `bind` to the wildcard address is compared
+/// with each of these claims.
 const ADDRESSES: usize = 64;
-/// The greatest number of claims of all ports. The kernel's map takes 131,072 keys. A claim needs up to two keys, and
-/// twice as many while new claims replace old claims.
+/// The greatest number of claims of all ports. The BPF map has space for 131,072 keys. A claim needs up to two keys,
+/// and up to four keys while new claims replace old claims.
 const CLAIMS: usize = 30_000;
 /// The longest name of a thread in the kernel, in bytes.
 const COMMAND: usize = 15;
@@ -33,10 +32,10 @@ const COMMAND: usize = 15;
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
     pub(super) exempt: Vec<Exempt>,
-    /// The claims of ports that a pod of this node may serve itself. `None` stands for all NodePorts, if the proxy
-    /// serves NodePorts with its own sockets.
+    /// Claims on ports that a pod of this node may serve with its own socket. `None` stands for all NodePorts: the
+    /// proxy opens a socket for each NodePort.
     pub(super) own: HashSet<Option<ClaimId>>,
-    /// Whether it is known that the proxy opens no sockets for NodePorts.
+    /// Whether the proxy certainly opens no sockets for NodePorts.
     pub(super) is_proxy_without_sockets: bool,
 }
 
@@ -49,7 +48,7 @@ pub(super) struct Groups {
     pub(super) allowed: Vec<u64>,
 }
 
-/// The id stays the same if Services are created or deleted.
+/// The id does not depend on other Services, so it stays when Services are created or deleted.
 fn id(number: u16, protocol: Bound, is_host_port: bool) -> ClaimId {
     ClaimId(u32::from(number) | u32::from(protocol == Bound::Udp) << 16 | u32::from(is_host_port) << 17)
 }
@@ -71,11 +70,11 @@ fn every(family: Family) -> IpAddr {
 
 /// The claims: NodePorts that this node serves, and hostPorts of its pods.
 ///
-/// The hook refuses a bind only if the conflict is certain: the port is a NodePort, and the node answers on the
-/// address. The hook reports other binds, and [`conflict`] judges them. The hook never refuses binds of two kinds of
-/// ports. First, hostPorts: some container runtimes open a hostPort with their own socket. Second, a port that a pod of
-/// the Service may serve itself: the pod may start before the guard has read it. If the proxy opens NodePorts, the hook
-/// refuses no bind: the next pod of the proxy has another control group.
+/// The hook refuses a bind if the conflict is certain: the port is a NodePort, and the node answers on the address. The
+/// hook reports other binds, and [`conflict`] judges them. A bind of a hostPort is only reported, because some
+/// container runtimes open hostPorts themselves. If a pod of the Service may listen on the port itself, a bind is only
+/// reported: the pod may start before the guard reads it. If the proxy opens sockets for NodePorts, all binds are only
+/// reported: the next pod of the proxy has another control group.
 pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let of_all = groups.allowed.iter().chain(&groups.proxy);
     let mut exempt: Vec<Exempt> = of_all.map(|group| Exempt { who: Who::Cgroup(*group), claim: None }).collect();
@@ -102,9 +101,9 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             let groups = own.iter().filter_map(|pod| pod.uids_of_cgroups().find_map(|uid| groups.pods.get(uid)));
             exempt.extend(groups.map(|it| Exempt { who: Who::Cgroup(*it), claim: Some(id) }));
             all_own.extend((!own.is_empty()).then_some(Some(id)));
-            // An endpoint on the host's network listens on the target port. Its pod need not declare this port.
+            // A pod on the host's network listens on the target port, even if the pod does not declare the port.
             let is_target = services.iter().any(|(_, port)| port.target == Some(number));
-            // Two Services can have the same NodePort, for example after a restore of etcd.
+            // After a restore of etcd, for example, two Services can have the same NodePort.
             let is_certain = served.iter().all(|(_, is_served)| *is_served == Ok(true))
                 && held == Some(false)
                 && own.is_empty()
@@ -118,7 +117,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    // HostPorts come after NodePorts: if two claims have the same address, the hook uses the first claim.
+    // HostPorts come after NodePorts, because the hook uses the first claim of an address.
     if let Ok(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
@@ -132,23 +131,23 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
 }
 
 /// Whether the proxy listens on NodePorts, as kube-proxy up to 1.23.6 and OVN-Kubernetes do. `None` if the listeners
-/// were not read. A listener that may belong to the proxy counts as the proxy's. If the guard refused a bind of the
-/// proxy, a Service would lose its NodePort.
+/// were not read. A listener whose owner is unknown counts as the proxy's: if the guard refused a bind of the proxy, a
+/// Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
     let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
 
-/// The addresses of a family on which the node certainly answers at NodePorts. On other addresses, another proxy may
-/// bind the same port.
+/// The addresses of a family on which the node certainly answers at NodePorts. On its other addresses, another proxy
+/// may bind the port.
 fn answering<'a>(addressed: &'a Addressed<'_>, family: Family) -> impl Iterator<Item = IpAddr> + use<'a> {
     let locals = addressed.locals.iter().filter(move |local| Family::of(local.ip) == family);
     locals.filter(|local| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true)).map(|local| local.ip)
 }
 
-/// The pods on the host's network that may be endpoints of the Service and use exactly this port. A user with the right
-/// to make such a pod can usually change the Service, too.
+/// The pods on the host's network that may be endpoints of the Service and use exactly this port. A user who may create
+/// such a pod can usually change the Service, too.
 fn own_pods<'a>(
     snapshot: &'a Snapshot,
     service: &'a Service,
@@ -169,18 +168,15 @@ fn addresses(port: &ContainerPort) -> Vec<IpAddr> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// The key of the finding that a scan would report about the same listener.
+    /// The key of the finding that a scan reports about this listener.
     pub(super) key: Key,
-    /// The pod that called `bind`, or the node if no pod did.
+    /// The pod that called `bind`. If no pod called it, the node.
     pub(super) maker: Subject,
     pub(super) note: String,
 }
 
-/// The conflict that a bind makes. `None` if there is no conflict, or if the conflict is not certain. For example, the
-/// claim of an allowed bind no longer exists, or a container runtime holds the hostPort for its pod.
-///
-/// # Errors
-/// If no rule could judge the bind, because an input was not read.
+/// The conflict that a bind causes. `None` if the conflict is not certain. Examples: an allowed bind whose claim no
+/// longer exists, and a container runtime that holds the hostPort for its pod.
 pub(super) fn conflict(
     snapshot: &Snapshot,
     bind: &Bind,
@@ -196,7 +192,7 @@ pub(super) fn conflict(
     };
     let (claim, remedy) = match in_words(snapshot, &key) {
         Some(claim) => (format!("is {claim}"), format!("give the process or {claim} another number")),
-        // The Service was deleted or changed after the refusal.
+        // After the refusal, the Service was deleted or changed.
         None if bind.answer == Answer::Refused => (
             "was the NodePort of a Service that this node no longer serves".to_owned(),
             "start the process again".to_owned(),
@@ -245,7 +241,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     };
     let ip = bind.at.ip();
     let process = match bind.name.is_empty() {
-        // The start time of the process is unknown. No process has the start time that is used here.
+        // The start time of the process is unknown. No real process has the start time `u64::MAX`.
         false => Ok(Process { pid: bind.pid, command: command(bind), command_line: None, started: u64::MAX }),
         true => {
             Err(Gap::new(Source::Processes, Why::NotPermitted, "the kernel does not report the name of the process"))
@@ -259,7 +255,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         local_port: bind.at.port(),
         remote: every(Family::of(ip)),
         remote_port: 0,
-        // If the hook does not know `IPV6_V6ONLY`, this value makes the bind a conflict.
+        // The hook may not know `IPV6_V6ONLY`. Then this value makes the bind a conflict.
         v6only: ip.is_ipv6().then_some(bind.answer != Answer::FamilyUnknown),
         uid: bind.uid,
         inode: 0,
@@ -270,8 +266,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding about this listener, if it existed together with the node's listeners on other ports. `None` if the
-/// finding is not worth an Event. The second value is the unread input of a rule that could not judge the listener.
+/// The finding about the listener `socket` on this node. `None` if the finding is not worth an Event. The second value
+/// is an unread input, without which a rule could not judge the listener.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();
@@ -319,7 +315,8 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Opti
     (worst, unread)
 }
 
-/// The guard refuses only binds of NodePorts. If the Service no longer exists, the subject of the finding is the node.
+/// The guard refuses only binds of NodePorts. If no Service has the NodePort any more, the subject of the finding is
+/// the node.
 fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
@@ -334,7 +331,7 @@ fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     })
 }
 
-/// `the NodePort of Service shop/web port http`, `the hostPort of Pod shop/edge`.
+/// Examples: `the NodePort of Service shop/web port http`, `the hostPort of Pod shop/edge`.
 fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
     let Key { rule, subject, port, protocol, .. } = key;
     if *rule != LISTENER_ON_NODE_PORT.name {

@@ -19,7 +19,7 @@ use super::{GuardState, few, query};
 use portreeve_facts::{Gap, KernelFacts, PortSet, Protocol, Socket, State};
 use portreeve_kernel::Host;
 
-/// The pause after a search. A search walks over all connections of the node.
+/// The pause after a search, because each search walks over all connections of the node.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The time between two searches while known connections use reserved ports.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -44,12 +44,12 @@ impl fmt::Display for Connection {
 pub struct Connections {
     /// The connections that were read.
     pub listed: BTreeSet<Connection>,
-    /// The reason why there may be connections that are not in `listed`.
+    /// The reason why `listed` may be incomplete.
     pub others: Option<Gap>,
 }
 
-/// The number of ports and some of the connections in words: `2 of these ports until they end: 30080/tcp to
-/// 192.0.2.9:443, and 7 more`.
+/// Says in words how many of the ports have connections, and names some connections. Example: `2 of these ports until
+/// they end: 30080/tcp to 192.0.2.9:443, and 7 more`.
 pub fn kept_by(Connections { listed, others }: &Connections) -> String {
     let words = format!("{} of these ports until they end: {}", ports_of(listed).len(), few(listed.iter()));
     match others {
@@ -74,8 +74,8 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, 
     let (clients, listeners) = (kernel.clients.get()?, kernel.listeners.get()?);
     let listening: BTreeSet<_> = listeners.iter().map(|it| (it.protocol, it.local_port)).collect();
     let is_outgoing = |socket: &&Socket| {
-        // A closed connection holds its port for a minute at most. If a port has a listener, the listener may have
-        // accepted the connection.
+        // A closed connection holds its port for at most a minute. A connection on a port with a listener may be an
+        // accepted connection.
         socket.state != State::TimeWait && !listening.contains(&(socket.protocol, socket.local_port))
     };
     let on = clients.sockets.iter().filter(|socket| ports.contains(socket.local_port)).filter(is_outgoing);
@@ -107,7 +107,7 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
             Ok(found) => found.map_err(|gap| gap.detail),
             Err(panicked) => Err(panicked.to_string()),
         };
-        // A failed search may have walked over all connections, too.
+        // A failed search also may have walked over all connections.
         let pause = if found.is_ok() { PAUSE } else { AGAIN };
         let error = found.as_ref().err().cloned().unwrap_or_default();
         if !error.is_empty() && failed != error {
@@ -127,7 +127,7 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
 }
 
 /// Stores the result of a search on these ports. `found` is `None` if the search failed. Returns the connections that
-/// the last successful search did not find. A port can be removed from the list while the search runs.
+/// are new since the last successful search. A port that was removed from the list during the search does not count.
 fn take(
     state: &mut GuardState,
     known: &mut BTreeSet<Connection>,

@@ -35,21 +35,21 @@ const ATTEMPTS: [Duration; 5] = [
 /// The namespace of Events about a Node.
 const NAMESPACE: &str = "default";
 
-/// Writes at most one Event an hour about the list of reserved ports, and one for each conflict. It never waits for the
-/// API server.
+/// Writes at most one Event an hour about the list of reserved ports, and one Event for each conflict. The caller does
+/// not wait for the API server.
 pub(super) struct Reporter {
     client: Client,
     limit: Duration,
     waits: &'static [Duration],
-    /// When the last Event about the list of reserved ports was written. `None` if the API server did not answer.
+    /// The time of the last Event about the list of reserved ports. `None` if the API server did not answer.
     overwritten: Arc<Mutex<Option<Instant>>>,
-    /// 0 stands for no answer. Each code is logged once.
+    /// The codes that were logged: each code is logged once. The code 0 stands for a missing answer.
     failed: Arc<Mutex<BTreeSet<u16>>>,
     state: watch::Sender<GuardState>,
 }
 
 impl Reporter {
-    /// It needs a tokio runtime.
+    /// The caller needs a tokio runtime.
     pub(super) fn of(cluster: &ClusterSource, state: watch::Sender<GuardState>) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
@@ -83,13 +83,13 @@ impl Reporter {
         let (last, writing) = (Arc::clone(&self.overwritten), self.write(event));
         tokio::spawn(async move {
             if !writing.await {
-                // The next run of the guard tries again.
+                // The next run of the guard writes the Event again.
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
         });
     }
 
-    /// For an hour, equal conflicts have the same Event name, so the API server keeps one Event.
+    /// Equal conflicts within an hour have the same Event name, so the API server keeps one Event.
     pub(super) fn bound(&self, conflict: &Conflict, is_refused: bool, node: &str) {
         let Conflict { key, maker, note } = conflict;
         let number = |it: &dyn ToString| it.to_string();
@@ -115,7 +115,7 @@ impl Reporter {
     }
 
     /// Returns true if the API server accepted or refused the Event. If the function returns false, a later attempt may
-    /// succeed. The caller limits Events about binds, so at most about sixty of them wait at a time.
+    /// succeed. The caller limits Events about binds, so about sixty Events wait at most.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);

@@ -31,23 +31,23 @@ use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
-/// The greatest number of binds that the thread reads before it renews the claims. A process may bind without end.
+/// The greatest number of binds that the thread reads before it renews the claims, because binds may never stop.
 const BATCH: usize = 1024;
 const EVENTS: u32 = 10;
 const EVENT_EVERY: Duration = Duration::from_secs(6);
 const LOST_EVERY: Duration = Duration::from_secs(60);
-/// After an Event, a bind of the same kind has no Event for this time.
+/// After an Event about a bind, further binds of the same kind have no Event for this time.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// The greatest number of binds of one control group that are judged in a minute. Other groups can then have Events,
-/// too.
+/// The greatest number of binds of one control group that are judged in a minute. So one control group cannot use up
+/// the limit of all groups.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// The greatest number of binds that are judged in a minute. To judge a bind, the thread reads all control groups, and
-/// most binds may be no conflicts.
+/// The greatest number of binds that are judged in a minute. For each of these binds, the thread reads all control
+/// groups, and most binds may be harmless.
 const JUDGED: usize = 100;
-/// How long binds of a port are allowed after the end of the last pod that may serve the port. The next pod of a
-/// DaemonSet may start before the guard has read it. After the end of a proxy that listened on NodePorts, binds of all
-/// ports are allowed for this time.
+/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The next pod of a
+/// DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the hook allows all
+/// binds for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -58,12 +58,11 @@ const BREATH: Duration = Duration::from_millis(20);
 pub struct BindConfig {
     /// Whether the hook only reports binds, or also refuses them.
     pub mode: Mode,
-    /// The control group whose binds the hook compares with the claims. Without a group, the hook compares all binds of
-    /// the node.
+    /// The control group whose binds the hook compares with the claims. `None` stands for all binds of the node.
     pub cgroup: Option<PathBuf>,
     /// If the facts about the cluster are older than this time, the hook refuses nothing.
     pub stale: Duration,
-    /// The folders of control groups, below the mount of cgroup2. The processes in these groups are exempt.
+    /// The folders of exempt control groups, relative to the mount of cgroup2.
     pub allow: Vec<PathBuf>,
 }
 
@@ -73,15 +72,16 @@ pub(super) struct HookState {
     pub(super) is_attached: bool,
     /// Whether the claims in the kernel are older than the guard's claims.
     pub(super) is_behind: bool,
-    /// The number of binds for each answer of the hook, in the order of [`ANSWERS`].
+    /// The number of binds by the hook's answer, in the order of [`ANSWERS`].
     pub(super) binds: [u64; ANSWERS.len()],
-    /// The number of binds that the kernel saw and could not report.
+    /// The number of binds that the kernel saw but could not report.
     pub(super) lost: u64,
-    /// The number of binds without an Event, because too many binds happened, in all or in one control group.
+    /// The number of binds without an Event, because the limit of all binds or the limit of one control group was
+    /// reached.
     pub(super) unreported: u64,
     /// The number of binds that no rule could judge, because an input was not read.
     pub(super) unread: u64,
-    /// The processor time that the last update of the claims took.
+    /// The processor time of the last update of the claims.
     pub(super) cost: Duration,
 }
 
@@ -107,7 +107,7 @@ impl HookState {
     }
 }
 
-/// The last snapshot of the guard, and the time at which the guard read the node for it.
+/// The last snapshot of the guard, and the time at which the guard read the node for this snapshot.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
 pub(super) struct Inputs {
@@ -116,14 +116,15 @@ pub(super) struct Inputs {
     pub(super) cluster: ClusterState,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
-    /// The thread that uses the reporter calls the function.
+    /// Makes the reporter. The function is called on the thread that uses the reporter.
     pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
-/// If the hook cannot be attached, the guard only reserves ports.
+/// Starts the hook. If the hook cannot be attached, the guard still reserves ports.
 pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     inputs.state.send_modify(|state| state.hook = Some(HookState::of(inputs.config.mode)));
-    // The hook works for the network namespace of this thread. The new thread has the same network namespace.
+    // The hook covers the network namespace of the thread that attaches it. The new thread is in the namespace of this
+    // thread.
     threads::start("following binds", tasks, move || async move {
         let Some(hook) = attached(&inputs.config, &inputs.host_root).await else { return pending().await };
         match Follower::new(hook, inputs) {
@@ -136,7 +137,7 @@ pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     })
 }
 
-/// Tries again as long as a later attempt can succeed. Each cause is logged once.
+/// Attaches the hook. Tries again as long as a later attempt can succeed. Each cause of a failure is logged once.
 async fn attached(config: &BindConfig, host_root: &Path) -> Option<Hook> {
     let (mut known, mut pause) = (String::new(), FIRST_PAUSE);
     loop {
@@ -205,15 +206,15 @@ struct Follower {
     lines: Bucket,
     /// The reason why the claims in the kernel are older than the last snapshot.
     failed: Option<String>,
-    /// The reason why the last call of `fresh_for` failed. The kernel will soon refuse nothing.
+    /// The reason why the last call of `fresh_for` failed. Soon the kernel will allow all binds.
     unrenewed: Option<String>,
     proxy: Option<Cgroup>,
-    /// For each claim: when a pod that may serve the port last existed. For `None`: when the proxy last listened on
-    /// NodePorts, or may have listened.
+    /// The key is a claim, and the value is the last time at which a pod that may serve the port existed. For the key
+    /// `None`, the value is the last time at which the proxy listened or may have listened on NodePorts.
     own: HashMap<Option<ClaimId>, Instant>,
-    /// The folders of `--allow` that do not exist.
+    /// The folders of `--allow` that are missing.
     absent: Vec<PathBuf>,
-    /// Each input is logged once.
+    /// The unread inputs that were logged: each input is logged once.
     logged: BTreeSet<(Source, Why)>,
 }
 
@@ -270,8 +271,8 @@ impl Follower {
         }
     }
 
-    /// If an input is unread, the last claims stay in the kernel. Soon these claims are too old, and the hook refuses
-    /// nothing.
+    /// Replaces the claims in the kernel. If an input is unread, the last claims stay. Soon these claims are too old,
+    /// and the hook allows all binds.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
         let spent = thread_cpu_time();
@@ -302,7 +303,8 @@ impl Follower {
         }
     }
 
-    /// Without a further call, the kernel stops refusing. The function also counts lost records.
+    /// Lets the kernel refuse binds for a further time. If no further call follows, the kernel allows all binds. The
+    /// function also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -314,7 +316,7 @@ impl Follower {
         let known = self.state.borrow().hook.map(|state| (state.lost, state.unreported));
         if known.is_some_and(|known| known != counts) {
             self.change(|state| (state.lost, state.unreported) = counts);
-            // The log lines are limited, because a process may bind without end.
+            // The number of log lines is limited, because a process may call `bind` in an endless loop.
             if self.lines.take(now) {
                 let (lost, without_event) = counts;
                 warn!(lost, without_event, "too many bind() calls on claimed ports: some calls have no Event");
@@ -323,7 +325,7 @@ impl Follower {
         Ok(())
     }
 
-    /// For how long from now on the kernel may refuse binds.
+    /// The time from `now` for which the kernel may refuse binds.
     fn left(&self, made: Instant, now: Instant) -> Option<Duration> {
         let ages = self.cluster.ages(now);
         let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
@@ -346,12 +348,12 @@ impl Follower {
             }
         });
         let Some((snapshot, _)) = self.latest.borrow().clone() else { return };
-        // Only a few binds are judged, because the search for a control group walks over all groups.
+        // The number of judged binds is limited, because the search for a control group walks over all groups.
         if !self.limit.admits(bind, Instant::now()) {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
-        // A pod that binds a port at its start is newer than the snapshot.
+        // A pod may bind a port at its start. The snapshot is too old for this pod, so the pods are read again.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
         snapshot.cluster.pods = self.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {
@@ -399,7 +401,7 @@ fn cgroup_of(groups: &Cgroups, id: u64) -> Result<Cgroup, Gap> {
     groups.of(&HashSet::from([id])).remove(&id).unwrap_or_else(|| Err(gone()))
 }
 
-/// The unread input that makes claims or exemptions uncertain.
+/// An unread input that makes claims or exemptions uncertain.
 fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     let (cluster, kernel) = (&snapshot.cluster, &snapshot.kernel);
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
@@ -412,7 +414,7 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
-/// A proxy that restarts does not answer for a moment. Then the last known group stays.
+/// The group of a restarting proxy cannot be read for a moment. During this moment, the last known group stays.
 fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
     if let Some(group) = seen.known(Unread::Chooses) {
         *last = Some(group.clone());
@@ -422,20 +424,20 @@ fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
     let proxy = proxy.filter(|cgroup| !cgroup.is_root()).and_then(|cgroup| match &cgroup.pod {
-        // The group of the pod, because the pod's next container has another group.
+        // The group of the whole pod, because the pod's next container gets another group.
         Some(pod) => pods.get(&pod.pod_uid).copied(),
         None => all.id(&cgroup.path),
     });
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// Just before the guard started, a proxy that listened on NodePorts may have ended.
+/// A proxy that listened on NodePorts may have ended just before the guard started.
 fn at_start(now: Instant) -> HashMap<Option<ClaimId>, Instant> {
     HashMap::from([(None, now)])
 }
 
-/// Makes the hook refuse no bind of a port if a pod could serve the port a short time ago. If the proxy listened on
-/// NodePorts a short time ago, or may have listened, the hook refuses nothing.
+/// Removes the refusal from a claim if a pod may have served the port a short time ago. If the proxy may have listened
+/// on NodePorts a short time ago, removes the refusal from all claims.
 fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
     if claimed.is_proxy_without_sockets {
         own.remove(&None);
@@ -447,11 +449,11 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
     }
 }
 
-/// A proxy that listened on NodePorts a short time ago, or may have listened, may have a new process. If a bind may be
-/// from this process, returns the reason why the bind cannot be judged.
+/// The proxy may have listened on NodePorts a short time ago, and may have a new process now. If this process may have
+/// made the bind, returns the reason why the bind cannot be judged.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
     let detail = "the proxy may listen on NodePorts, and a process of root may be its next process";
-    // A refused bind is always reported.
+    // Refused binds are always reported.
     (own.contains_key(&None) && bind.uid == 0 && bind.answer != Answer::Refused)
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
@@ -464,16 +466,15 @@ fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration)
 
 struct Limit {
     turns: Bucket,
-    /// When a bind of each kind last had an Event.
+    /// The time of the last Event for each kind of bind.
     known: HashMap<Kind, Instant>,
-    /// The control groups of the binds that were judged in the last minute, and the times. Binds without a conflict are
-    /// included.
+    /// The binds that were judged in the last minute: the control group, and the time. Harmless binds are included.
     judged: Vec<(u64, Instant)>,
     unreported: u64,
 }
 
-/// The control group, the claim and the answer. The address and the name of the process are left out, because a process
-/// can choose both.
+/// The control group, the claim and the answer. A process can choose its address and its name, so address and name are
+/// not in this key.
 type Kind = (u64, ClaimId, &'static str);
 
 fn kind(bind: &Bind) -> Kind {
@@ -494,11 +495,11 @@ impl Limit {
         }
         self.judged.retain(|(_, at)| within(*at, OF_GROUP_WITHIN));
         let of_group = self.judged.iter().filter(|(group, _)| *group == bind.cgroup);
-        // Refused binds are conflicts, so their limit is higher than the limit for other binds.
+        // A refused bind is always a conflict. So the limit for refused binds is higher than the limit for other binds.
         let most = JUDGED + if bind.answer == Answer::Refused { EVENTS as usize } else { 0 };
         let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < most && self.turns.take(now);
         if is_admitted {
-            // The limit of Events bounds the number of kinds that stay in the map.
+            // The limit of Events also limits the length of this map.
             self.known.retain(|_, at| within(*at, SILENCE));
             self.known.insert(kind, now);
             self.judged.push((bind.cgroup, now));
@@ -508,8 +509,9 @@ impl Limit {
         is_admitted
     }
 
-    /// Notes that a bind is no conflict. Later binds of its kind are judged. The bind does not count for the limit of
-    /// Events. The bind counts for the limit of its control group, because a process may repeat it without end.
+    /// Notes that a bind is harmless. A later bind of the same kind is judged again. The bind does not count for the
+    /// limit of Events. But the bind counts for the limit of its control group, because a process may repeat the bind
+    /// without end.
     fn is_no_conflict(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
         self.turns.give_back();
@@ -571,7 +573,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_thousand_binds_there_is_a_pause_and_after_fewer_there_is_none() {
-        // The first call of `poll` does everything before the pause.
+        // Up to the pause, everything happens in the first call of `poll`.
         let pauses = |take: &mut dyn FnMut() -> Option<()>| {
             pin!(drain(take)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
         };

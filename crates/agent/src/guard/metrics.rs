@@ -63,14 +63,14 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     ),
 ];
 
-/// The guard's state, and the greater of two ages: of its facts about Services, and of its facts about pods.
+/// The guard's state, and the age of its facts: the age of Services or of pods, whichever is greater.
 #[derive(Debug)]
 pub(super) struct Exported {
     pub(super) state: GuardState,
     pub(super) view_age: Duration,
 }
 
-/// Writing into a string never fails.
+/// Writing into a string always succeeds.
 pub(super) fn metrics(exported: Exported, form: Exposition) -> Result<String, fmt::Error> {
     exposed(exported, form)
 }

@@ -1,7 +1,7 @@
-//! The guard's loop. It reads the cluster and the node, keeps the reservation current, and reports.
+//! The guard's loop. The loop reads the cluster and the node, keeps the reservation current, and reports.
 //!
-//! If the cluster changes, the guard does not read the node again: it reserves ports with its last facts about the
-//! node. So a reservation costs little and takes little time.
+//! After a change of the cluster, the guard reserves ports with its last facts about the node. So the reservation comes
+//! early and costs little.
 
 mod binds;
 mod connections;
@@ -60,16 +60,16 @@ use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{GuardRun, Limits, NodeGuard};
 
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the guard collects changes of the cluster before it acts: a roll-out makes many changes.
+/// How long the guard collects changes of the cluster before a run. A roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// A change of the cluster starts a run. From the beginning of this run, the next change waits for this multiple of the
-/// run's processor time. So changes cost at most 2 % of a core, even if a tenant changes a Service without end. After
-/// each reading of the node, the guard runs in any case.
+/// A change of the cluster starts a run of the guard. The next change waits from the beginning of this run, for `PAID`
+/// times the run's processor time. So changes cost at most 2 % of a core, even if a tenant changes a Service without
+/// end. The guard also runs after each reading of the node.
 const PAID: u32 = 50;
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// If the API server has not confirmed Services or pods for this time, they count as unread. Usually it confirms a
-/// watch about once a minute.
+/// If the API server has not confirmed Services or pods for this time, the objects count as unread. An API server
+/// usually confirms a watch about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
 const NAMED: usize = 10;
 
@@ -80,15 +80,15 @@ pub struct GuardConfig {
     pub cluster: ClusterSource,
     /// The name of this node in the cluster.
     pub node: Option<String>,
-    /// The directory of the node's root.
+    /// The root directory of the node.
     pub host_root: PathBuf,
     /// Facts about the node that the configuration gives.
     pub overrides: Overrides,
-    /// The directory with the kernel's network settings, like `/proc/sys/net`.
+    /// The directory of the kernel's network settings, usually `/proc/sys/net`.
     pub sysctls: PathBuf,
     /// The file of the guard's record.
     pub record: PathBuf,
-    /// The smallest number of ports that stay for outgoing connections.
+    /// The number of ports that must stay for outgoing connections.
     pub leave: u32,
     /// The address at which the guard answers over HTTP.
     pub listen: Option<SocketAddr>,
@@ -116,7 +116,7 @@ struct GuardState {
     /// failed.
     connections: Option<BTreeSet<Connection>>,
     last_success: Option<Timestamp>,
-    /// When the last run ended, successful or not.
+    /// The time at which the last run ended, successful or not.
     ran: Option<Instant>,
     hook: Option<HookState>,
 }
@@ -131,15 +131,12 @@ impl GuardConfig {
         Ok(Keeper::new(KernelList::below(&self.sysctls), files, Place::below(&self.host_root)?))
     }
 
-    /// The change that a run would make now, and the reason why the record is malformed, if it is. The function takes
-    /// no lock, because a guard may run.
-    ///
-    /// # Errors
-    /// If the list or the record cannot be read.
+    /// The change that a run would make now. The second value is the reason why the record is malformed, if any. The
+    /// function takes no lock, because another guard may be running.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<(Plan, Option<String>), GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
         let place = Place::below(&self.host_root)?;
-        // Without a record, or with a malformed record, no entry counts as the guard's entry.
+        // If the record is missing or malformed, every entry counts as the entry of another program.
         let (record, bad_record) = match read_record(&self.record, &place)?.transpose() {
             Ok(record) => (record.filter(|record| record.boot_id == place.boot_id).unwrap_or_default(), None),
             Err(why) => (Record::default(), Some(why)),
@@ -178,7 +175,7 @@ impl GuardConfig {
     /// The ports that the node needs according to this snapshot, and the number of ports that must stay unreserved.
     ///
     /// # Errors
-    /// If the port range was not read: then it is unknown which ports need a reservation.
+    /// If the ephemeral port range was not read, because the guard then cannot know which ports need a reservation.
     pub fn wanted(&self, snapshot: &Snapshot) -> anyhow::Result<(Wanted, Bound)> {
         let range = *snapshot.kernel.sysctls.ip_local_port_range.get().map_err(|gap| anyhow::anyhow!(gap.detail))?;
         let round: Round<'_> = Limits::default().round(snapshot, None);
@@ -186,11 +183,11 @@ impl GuardConfig {
     }
 }
 
-/// A guard without a successful run for this time is stuck.
+/// A guard is stuck if its last successful run is older than this.
 const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 
 /// The guard that uses this record on this node, and the ports that this guard reserved since the node booted. `None`
-/// if there is no record. If the record cannot be parsed: the reason.
+/// if there is no record. The inner error is the reason why the record cannot be parsed.
 ///
 /// # Errors
 /// If the record, its lock or the list cannot be read.
@@ -207,7 +204,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
 }
 
 fn query(client_ports: PortSet) -> NodeQuery {
-    // A search for connections does not need the owners of sockets.
+    // In a search for connections, the owners of sockets are not needed.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
     let skipped = [
         Source::Sockstat,
@@ -221,8 +218,8 @@ fn query(client_ports: PortSet) -> NodeQuery {
         Source::HealthChecks,
     ];
     let clients = client_ports.is_empty().then_some(Source::Clients);
-    // The kernel no longer chooses these ports, because they are reserved. If there are many connections, the scan
-    // reads the sockets on these ports only with this flag.
+    // These ports are reserved, so the kernel does not choose them. On a node with many connections, the scan reads
+    // sockets on such ports only if this flag is set.
     let bound_on_purpose = clients.is_none();
     NodeQuery {
         client_ports,
@@ -260,11 +257,11 @@ pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reas
         .collect()
 }
 
-/// Runs until SIGTERM or SIGINT. The ports stay reserved after the end, so that no connection can take them during a
-/// restart.
+/// Runs until SIGTERM or SIGINT. After the guard ends, the ports stay reserved, so that no connection takes them during
+/// a restart.
 ///
 /// # Errors
-/// If the guard cannot start: another guard runs, or there is no runtime, no thread or no signal handler.
+/// If another guard runs, or if the runtime, a thread or a signal handler cannot be started.
 pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     let keeper = config.keeper()?;
     let runtime = threads::runtime().context("starting the runtime")?;
@@ -273,8 +270,8 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
-/// How long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor
-/// time. A change after a quiet time waits only for [`DEBOUNCE`], because a connection may take an unreserved port.
+/// How long a change of the cluster waits. `last` is the beginning and the processor time of the last run for a change.
+/// A change after a quiet time waits only for [`DEBOUNCE`], because a connection may take an unreserved port.
 fn wait_after_change(last: Option<(Instant, Duration)>, now: Instant) -> Duration {
     let unpaid = |(began, cost): (Instant, Duration)| {
         cost.saturating_mul(PAID).saturating_sub(now.saturating_duration_since(began))
@@ -287,7 +284,7 @@ struct Guard {
     keeper: NodeKeeper,
     scanner: Scanner,
     cluster: ClusterState,
-    /// The guard requests no endpoints. The sender is kept, because a watch without a sender of requests would end.
+    /// The guard requests no endpoints. The guard keeps the sender, because a watch ends when its sender is dropped.
     _endpoints: EndpointsRequest,
     hostname: String,
     tasks: Tasks,
@@ -295,10 +292,10 @@ struct Guard {
     latest: watch::Sender<Latest>,
     reporter: Option<Reporter>,
     kernel: Option<(KernelFacts, Instant)>,
-    /// When the guard last tried to read the node.
+    /// The time at which the guard last tried to read the node.
     read_at: Option<Instant>,
     wanted: Wanted,
-    /// The last text of each kind of log line, so that a lasting state is logged once.
+    /// The last text of each kind of log line. So a lasting state is logged once.
     logged: BTreeMap<&'static str, String>,
 }
 
@@ -374,7 +371,7 @@ impl Guard {
             let (began, spent) = (Instant::now(), thread_cpu_time());
             self.run();
             if is_for_change {
-                // The hook has just begun to update its claims, so the cost of its last update is used here.
+                // The update of the claims has just begun. So the cost of the hook's last update is used here.
                 let of_claims = self.state.borrow().hook.map_or(Duration::ZERO, |hook| hook.cost);
                 last = Some((began, thread_cpu_time().saturating_sub(spent) + of_claims));
             }
@@ -405,7 +402,7 @@ impl Guard {
         let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
-        // While the API server does not answer, a watch keeps its last objects.
+        // While the API server does not answer, a watch keeps its last objects. After `OLD_VIEW`, they count as unread.
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
         self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));
@@ -414,7 +411,7 @@ impl Guard {
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
-            // The text contains no growing age, so it is logged once.
+            // The text contains no age, so it stays equal, and is logged once.
             self.log_once("unread", unread, |unread| {
                 warn!(unread, "the guard removes no ports that the unread input may need, until the input can be read");
             });
@@ -458,7 +455,7 @@ impl Guard {
             state.missing = kept.missing.len();
             state.list.clone_from(&kept.list);
             state.overwritten += u32::from(!kept.lost.is_empty());
-            // After a restart, the guard does not know the result of its last search.
+            // After a restart, the guard has lost the result of its last search, and searches on all reserved ports.
             let is_first = state.last_success.is_none();
             let new = if is_first { kept.reserved.keys().copied().collect() } else { kept.added.clone() };
             state.unsearched = state.unsearched.union(&new).intersection(&kept.list);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{cluster_state::ClusterState, connections, metrics::Exposition, tasks::Tasks, threads};
 
-/// A guard without a run for this time is not healthy.
+/// A guard whose last run is older than this time is not healthy.
 const STUCK: Duration = READ_INTERVAL.saturating_mul(4);
 
 #[derive(Clone)]
@@ -30,7 +30,8 @@ struct Shared {
     started: Instant,
 }
 
-/// If the port is taken, a thread tries again, and the guard runs meanwhile: reserved ports matter more than metrics.
+/// If the port is taken, a thread binds the port again and again. The guard runs meanwhile, because reserved ports
+/// matter more than metrics.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,
@@ -49,7 +50,7 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
-    // If Services or pods were never read, their age is the age of the guard.
+    // If Services or pods were not read yet, the age of the guard counts as their age.
     let view_age =
         of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();

@@ -1,4 +1,4 @@
-//! All metrics. Each has a name, a type, labels and a meaning.
+//! All metrics: the name, the type, the labels and the meaning of each.
 
 use prometheus_client::{metrics::MetricType, registry::Unit};
 
@@ -12,8 +12,7 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The two parts of the metric's name that the library needs. If the last word is a base unit, it is the second
-    /// part.
+    /// The name in the two parts that the library needs. The second part is the base unit, if the name ends with one.
     pub(super) fn stem_and_unit(&self) -> (&'static str, Option<Unit>) {
         [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)]
             .into_iter()

@@ -25,14 +25,14 @@ use portreeve_rules::{
     {Choice, RULES, port_usage},
 };
 
-/// [`SERIES`] may allow fewer.
+/// The greatest number of findings with a series of their own. [`SERIES`] may allow fewer.
 const SINGLE_FINDINGS: usize = 100;
 const SERIES: usize = 300;
 
 /// The capabilities that the profiles `attribution` and `netfilter` add.
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
-/// A value that was not read has no sample. This family reports the unread source.
+/// If a value was not read, its family has no sample. The family `portreeve_source_up` reports the unread source.
 const ABSENT: Unread = Unread::Reported("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
@@ -164,8 +164,8 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        // An upper bound is not a measurement. If both had the same name, a forecast would treat their difference as
-        // growth.
+        // An upper bound is not a measured value. If both had the same metric name, a forecast would treat their
+        // difference as growth.
         let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
         let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();
@@ -277,7 +277,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// The number of addresses on the link of an ipvs proxy, by the owner of the address. `None` if a source was not read.
+/// The number of addresses on the link of an ipvs proxy, for each owner of addresses. `None` if a source was not read.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) =
         (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);
@@ -300,7 +300,7 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     Some(states)
 }
 
-/// The kernel gives each link such an address.
+/// Whether the kernel gave the address to the link by itself.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }
@@ -316,7 +316,7 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// It is exact up to 2^53.
+/// The conversion is exact up to 2^53.
 fn count(count: usize) -> f64 {
     count as f64
 }

@@ -1,4 +1,4 @@
-//! The metrics of an agent. For each scrape, one collector makes all series again, so no series is out of date.
+//! The metrics of an agent. For each scrape, one collector makes all series again, so every series is current.
 
 mod catalogue;
 mod families;
@@ -31,8 +31,8 @@ pub enum Exposition {
     Text,
 }
 
-/// The upper bounds of the buckets of `portreeve_scan_duration_seconds`. There are few buckets, because each node has a
-/// series for each bucket.
+/// The upper bounds of the buckets of `portreeve_scan_duration_seconds`. Each bucket is a series on each node, so there
+/// are few buckets.
 pub const BUCKETS: [f64; 3] = [0.005, 0.05, 0.5];
 
 /// The input for one scrape.
@@ -57,11 +57,12 @@ pub struct Scrape {
 pub struct Work {
     /// The number of scans that were judged.
     pub scans: u64,
-    /// The number of scans by duration. The last number counts the scans that took longer than all of [`BUCKETS`].
+    /// The number of scans by duration. The last number counts the scans that took longer than the greatest of
+    /// [`BUCKETS`].
     pub buckets: [u64; BUCKETS.len() + 1],
     /// The duration of all scans together, in seconds.
     pub seconds: f64,
-    /// When the last scan ended.
+    /// The time at which the last scan ended.
     pub last: Option<Timestamp>,
     /// The time that each reader of the node took in the last scan.
     pub took: BTreeMap<Source, Duration>,
@@ -74,7 +75,7 @@ pub struct Work {
 /// The results of the last readings of the configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Configuration {
-    /// Whether the last reading was valid.
+    /// Whether the configuration was valid at the last reading.
     pub is_valid: bool,
     /// The time at which the current configuration was read, if there is one.
     pub adopted: Option<Timestamp>,
@@ -147,7 +148,7 @@ impl Exposition {
 /// The metrics as text, in one of the two forms.
 ///
 /// # Errors
-/// If the text cannot be written. Writing into a string never fails.
+/// If the text cannot be written. Writing into a string always succeeds.
 pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
     exposed(scrape, form)
 }

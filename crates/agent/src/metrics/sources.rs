@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_report::is_indispensable;
 
-/// All sources that were read and that exist on this node, and whether each reading of them succeeded.
+/// The sources that were read and that exist on this node. The value says whether all readings of the source succeeded.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
         Some(Why::NotRequested) => None,
-        // Every kernel has sockets and addresses, so these sources are never left out.
+        // Every kernel has sockets and addresses, so these two sources always have an entry.
         Some(Why::NotSupported) if !is_indispensable(source) => None,
         Some(_) => Some(false),
     };
@@ -23,7 +23,8 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     sources
 }
 
-/// If one holder is unknown, the reader failed. If a process has ended, the reader did not fail.
+/// The reader of processes or of control groups failed if one holder is unknown. A process that has ended is not a
+/// failure.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::Stale | Why::NotSupported);
     [

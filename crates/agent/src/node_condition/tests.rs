@@ -46,7 +46,7 @@ fn a_clear_result_names_what_was_not_judged_as_the_form_of_node_problem_detector
         let state = state_of(snapshot, &board);
         assert_eq!(state.status, "False", "{state:?}");
         let line = portreeve_report::npd_line(&Report::of(snapshot, &board));
-        // The line for node-problem-detector may be shorter than the message.
+        // The line for node-problem-detector is the message, or its beginning.
         assert!(state.message.starts_with(&line), "{} {line}", state.message);
         state.message
     };

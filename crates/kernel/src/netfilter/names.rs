@@ -2,7 +2,7 @@
 
 use crate::netlink::{Malformed, Message, attributes, bytes_at, name};
 
-// libc has only the lower bytes, and only for Linux.
+// libc has only the lower bytes of these numbers, and has them only on Linux.
 /// `NFNL_SUBSYS_NFTABLES << 8`. The low byte is the number of the message.
 pub(crate) const NFT_MSG_NEWTABLE: u16 = 0x0a00;
 pub(crate) const NFT_MSG_GETTABLE: u16 = 0x0a01;

@@ -1,6 +1,6 @@
-//! The redirections of hostPorts by the CNI plugin `portmap`: the rules of its chains in iptables-nft and in nftables
-//! (containernetworking/plugins plugins/meta/portmap). Also the ports that rules of the tables `raw` exclude from
-//! conntrack.
+//! The redirections of hostPorts by the CNI plugin `portmap`. They are rules in its chains, in iptables-nft or in
+//! nftables (containernetworking/plugins plugins/meta/portmap). Also reads the ports that rules of the tables `raw`
+//! exclude from conntrack.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,14 +17,14 @@ use super::{
 use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
 use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
-/// The largest number of chains that are read. Each chain needs its own request. Nodes have fewer pods.
+/// The largest number of chains that are read, each with its own request. A node has fewer pods.
 const MOST_CHAINS: usize = 512;
 const MOST_REDIRECTIONS: usize = 8192;
 
 /// The chain of iptables with a jump to each pod's chain.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
 const ONE_POD: &str = "CNI-DN-";
-/// The table of `portmap` in nftables. Below: its chains, in the order in which the kernel evaluates them.
+/// The table of `portmap` in nftables. The next line has its chains, in the order in which the kernel evaluates them.
 const TABLE: &str = "cni_hostport";
 const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 
@@ -50,7 +50,7 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     Ok(wanted.then_some(Chain { family, table, name }))
 }
 
-/// The ports that the chains of tables `raw` exclude from conntrack, each once. Removes these chains from the list.
+/// The ports that the chains of tables `raw` exclude from conntrack, each once. Takes these chains out of `chains`.
 ///
 /// # Errors
 /// A `Gap` if a dump of rules failed, or if there are too many chains to read.
@@ -70,8 +70,8 @@ pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
 /// The redirections of these chains, in the order in which the kernel evaluates them.
 ///
 /// # Errors
-/// A `Gap` if a dump of rules failed, or if there are too many chains or redirections. The last redirections belong to
-/// the newest pods, and without them it is not known which claims lose connections.
+/// A `Gap` if a dump of rules failed, or if there are too many chains or redirections. A partial list would lack the
+/// redirections of the newest pods, so the losing pods would be unknown.
 pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,
@@ -87,7 +87,7 @@ pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     }
     let place = |chain: &Chain| match CHAINS.iter().position(|name| *name == chain.name) {
         Some(place) => Some(place),
-        // If no rule jumps to a chain, the chain redirects nothing.
+        // A chain without a jump to it redirects nothing.
         None => order.get(&(chain.family, chain.name.clone())).copied(),
     };
     let mut placed: Vec<(usize, Chain)> =
@@ -123,7 +123,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
     let request =
         Request { source: Source::Netfilter, what: "nft rules", kind: NFT_MSG_GETRULE, body: &body, absent: None };
     connection.dump(&request, Vec::new, |found, message| {
-        // Linux before 4.10 ignores the filter by chain, and sends the rules of all chains.
+        // A kernel before Linux 4.10 ignores the filter, and sends the rules of all chains.
         if message.kind == NFT_MSG_NEWRULE && attribute(message, NFTA_RULE_CHAIN)? == chain.name {
             found.push(rule(message)?);
         }

@@ -1,4 +1,4 @@
-//! Parses a rule of nf_tables: its port, and the target of the rule, as `nft` and iptables-nft write them
+//! Parses a rule of nf_tables, for its port and its target. The rule has the form of `nft` or of iptables-nft
 //! (include/uapi/linux/netfilter/nf_tables.h, nf_tables_compat.h).
 
 use std::{
@@ -20,14 +20,15 @@ const NFTA_EXPR_DATA: u16 = 2;
 pub struct Rule {
     /// The chain to which the rule jumps.
     pub jump: Option<String>,
-    /// The target of a redirected port.
+    /// The redirection of a port, with its target.
     pub redirection: Option<Redirection>,
-    /// The destination port whose packets the rule excludes from conntrack, if the rule is for all addresses.
+    /// The destination port whose packets the rule excludes from conntrack. `None` if the rule is only for some
+    /// addresses.
     pub untracked: Option<(Protocol, u16)>,
 }
 
 impl Rule {
-    /// The names in a rule, which another program chose.
+    /// The names in a rule. Another program chose these names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.jump.iter().chain(self.redirection.as_ref().map(|it| &it.chain)).map(String::as_str)
     }
@@ -70,7 +71,7 @@ enum Held<'a> {
     Port,
     Destination,
     Bytes(&'a [u8]),
-    /// A value that no redirection of a hostPort has.
+    /// A value that is not needed for a redirection.
     Other,
 }
 
@@ -83,8 +84,8 @@ struct RuleSoFar<'a> {
     jump: Option<String>,
     to: Option<(IpAddr, u16)>,
     untracked: bool,
-    /// Whether the rule has a condition that is not understood, such as a network or an excluded port. Then it is not
-    /// known which clients the rule redirects.
+    /// Whether the rule has a condition that this parser does not understand, such as a network or an excluded port.
+    /// Such a rule may redirect only some clients.
     unclear: bool,
 }
 
@@ -137,8 +138,8 @@ impl<'a> RuleSoFar<'a> {
         const NETWORK: u32 = 1;
         const TRANSPORT: u32 = 2;
         let field = |kind| data.number(kind).unwrap_or(u32::MAX);
-        // Base, offset and length of these fields: the destination port; protocol and destination of IPv4; destination
-        // of IPv6.
+        // Base, offset and length of three kinds of fields: the destination port, the protocol in an IPv4 header, and
+        // the destination address.
         let held = match (field(NFTA_PAYLOAD_BASE), field(NFTA_PAYLOAD_OFFSET), field(NFTA_PAYLOAD_LEN), self.family) {
             (TRANSPORT, 2, 2, _) => Held::Port,
             (NETWORK, 9, 1, NFPROTO_IPV4) => Held::Protocol,
@@ -202,14 +203,15 @@ impl<'a> RuleSoFar<'a> {
     /// Parses a match of iptables, for its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
-        // The two source ports come first; with SCTP they come last. Each port has the byte order of this machine.
+        // The two source ports come first. With SCTP, the source ports come last. Each port has the byte order of this
+        // machine.
         let (protocol, at, flags) = match kind.as_str() {
             "tcp" => (Protocol::Tcp, 4, Some(11)),
             "udp" => (Protocol::Udp, 4, Some(8)),
             "sctp" => (Protocol::Sctp, 0, None),
             _ => return Ok(()),
         };
-        // XT_TCP_INV_DSTPT, XT_UDP_INV_DSTPT: the rule is for all ports except this port.
+        // XT_TCP_INV_DSTPT, XT_UDP_INV_DSTPT: the rule matches all ports except this port.
         self.unclear |= flags.and_then(|at: usize| info.get(at)).is_some_and(|flags| flags & 2 != 0);
         let (first, last) = (bytes_at(info, at)?, bytes_at(info, at + 2)?);
         self.protocol = Some(protocol);
@@ -217,8 +219,8 @@ impl<'a> RuleSoFar<'a> {
         Ok(())
     }
 
-    /// Parses a target of iptables: DNAT, with its destination (`struct nf_nat_range2`,
-    /// include/uapi/linux/netfilter/nf_nat.h), and the targets that exclude packets from conntrack (`struct
+    /// Parses a target of iptables: DNAT with its destination (`struct nf_nat_range2`,
+    /// include/uapi/linux/netfilter/nf_nat.h), or a target that excludes packets from conntrack (`struct
     /// xt_ct_target_info`, include/uapi/linux/netfilter/xt_CT.h).
     fn xt_target(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         const NFTA_TARGET_REV: u16 = 2;
@@ -238,7 +240,7 @@ impl<'a> RuleSoFar<'a> {
             }
             _ => return Ok(()),
         }
-        // The oldest form begins with a count, and has IPv4 addresses of four bytes each.
+        // Revision 0 begins with a count, and each of its IPv4 addresses has four bytes.
         let (flags, address, port) = match data.number(NFTA_TARGET_REV) {
             Some(0) => (4, 8, 16),
             _ => (0, 4, 36),
@@ -296,7 +298,7 @@ impl<'a> Parts<'a> {
         self.get(kind)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
-    /// Name and content of a match or target of iptables (include/uapi/linux/netfilter/nf_tables_compat.h).
+    /// The name and the data of a match or target of iptables (include/uapi/linux/netfilter/nf_tables_compat.h).
     fn xt(&self) -> Option<(String, &'a [u8])> {
         const NAME_OF: u16 = 1;
         const INFO: u16 = 3;
@@ -327,7 +329,7 @@ mod tests {
         xt("match", "tcp", 0, &[&ports[..], &[0; 4]].concat())
     }
 
-    /// The oldest form of the target, and a form that holds both families.
+    /// The data of a DNAT target: revision 0, or a revision with space for an IPv6 address.
     fn dnat(revision: u32, flags: u32) -> Vec<u8> {
         let (ip, port) = ([10, 1, 0, 8], 8080_u16.to_be_bytes());
         let flags = flags.to_ne_bytes();

@@ -1,14 +1,14 @@
 //! The attributes of netlink messages (`struct nlattr`, include/uapi/linux/netlink.h), for sockets, flows and
 //! nf_tables.
 //!
-//! A walk over sockets calls this code a million times. So the code borrows from the receive buffer, allocates nothing,
-//! and skips every unused attribute.
+//! A walk over sockets may call this code a million times. So the code borrows from the receive buffer, does not
+//! allocate, and skips unused attributes.
 
 use netlink_packet_core::NLA_TYPE_MASK;
 
 use portreeve_facts::text;
 
-/// The error for bytes of a wrong form. It has the form that was expected.
+/// The error for malformed bytes. The text names the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -36,14 +36,14 @@ pub fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], 
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
-/// A zero-terminated name, without invisible characters: the name of a link, a table or a chain may contain escape
-/// codes.
+/// A zero-terminated name. Invisible characters are removed, because the name of a link, table or chain may contain
+/// escape codes.
 pub fn name(payload: &[u8], limit: usize) -> String {
     let bytes = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     text::clean(&String::from_utf8_lossy(bytes), limit)
 }
 
-/// An attribute with padding, for the tests of readers.
+/// Makes an attribute with padding, for tests of readers.
 #[cfg(test)]
 pub fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + payload.len()).unwrap();

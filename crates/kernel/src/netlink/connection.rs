@@ -1,8 +1,8 @@
 //! One netlink dump, from the request to its last message, or the reason why the dump failed.
 //!
-//! The kernel marks a dump if its data changed meanwhile (`NLM_F_DUMP_INTR`), and drops messages if the receive buffer
-//! is full (`ENOBUFS`). In both cases the result is dropped, and the dump is requested again on a new socket. After a
-//! successful dump, the next dump uses the same socket.
+//! If data changed during a dump, the kernel marks the dump (`NLM_F_DUMP_INTR`). If the receive buffer is full, the
+//! kernel drops messages (`ENOBUFS`). In these two cases, the result is dropped, and the dump is requested again on a
+//! new socket. After a successful dump, the socket is used for the next dump.
 
 use std::{cell::Cell, io};
 
@@ -18,8 +18,7 @@ use super::{
 use portreeve_facts::{Gap, Why};
 
 const ATTEMPTS: u32 = 3;
-/// The largest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
-/// `netlink_recvmsg`).
+/// The largest number of bytes in one message buffer of the kernel (net/netlink/af_netlink.c `netlink_recvmsg`).
 const BUFFER: usize = 32 * 1024;
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
@@ -32,7 +31,7 @@ pub struct Connection<S, O> {
     sequence: u32,
 }
 
-/// A connection to a family. With `strict`, the kernel must either obey or refuse every field of a request
+/// A connection to a family. With `strict`, the kernel obeys every field of a request, or refuses the request
 /// (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
 pub fn connection(
     family: Family,
@@ -54,11 +53,11 @@ thread_local! {
 }
 
 enum Stop {
-    /// The dump is torn; another request may succeed.
+    /// The dump is torn. A repeated request may succeed.
     Torn(&'static str),
     /// A message needs a buffer of this size.
     Truncated(usize),
-    /// Another request would fail too.
+    /// A repeated request would also fail.
     Final(Gap),
 }
 
@@ -68,20 +67,16 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
         Self { open, idle: None, sequence: 0 }
     }
 
-    /// Dumps into the value that `start` makes: `each` gets every message of one consistent dump. If a dump is torn,
-    /// its value is dropped, and the dump is requested again, at most three times in all.
-    ///
-    /// # Errors
-    /// A [`Gap`] of the request's source. The kernel refused the request or took too long, every attempt was torn, or a
-    /// message cannot be parsed.
+    /// Requests a dump. `start` makes a new value, and `each` adds one message to this value. A torn dump and its value
+    /// are dropped, and the dump is requested again. There are at most three requests.
     pub fn dump<T>(
         &mut self,
         request: &Request<'_>,
         mut start: impl FnMut() -> T,
         mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
     ) -> Result<T, Gap> {
-        // One buffer serves all dumps of a thread, because a scan makes a dozen dumps. If no answer fills a page of the
-        // buffer, the page uses no memory.
+        // All dumps of a thread use one buffer, because a scan makes a dozen dumps. Unused pages of the buffer take no
+        // memory.
         let mut buffer = IDLE.take();
         buffer.reserve_exact(BUFFER);
         let dumped = self.attempts(request, &mut start, &mut each, &mut buffer);
@@ -201,7 +196,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4], absent: None };
 
-    /// The result is the first byte of each message.
+    /// Returns the first byte of each message in the dump.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
         first_bytes(&mut script::connection(Family::SockDiag, attempts.into()))
     }

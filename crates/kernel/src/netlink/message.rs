@@ -11,15 +11,15 @@ pub(crate) const HEADER: usize = 16;
 
 /// A request for a dump.
 pub struct Request<'a> {
-    /// The source of the fact, for every `Gap`.
+    /// The source of the fact, for each `Gap` about this request.
     pub source: Source,
-    /// The objects in the dump, for messages: `TCP sockets`.
+    /// The objects in the dump, in words: `TCP sockets`.
     pub what: &'static str,
     /// `nlmsg_type`.
     pub kind: u16,
     /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
-    /// The kernel's error if it has no objects of this kind. The dump is then empty.
+    /// The error of a kernel that has no objects of this kind. After this error, the dump is empty.
     pub absent: Option<Errno>,
 }
 
@@ -32,7 +32,7 @@ pub struct Message<'a> {
 }
 
 impl Request<'_> {
-    /// The message in the form in which it is sent.
+    /// The request in the form in which it is sent.
     pub fn encode(&self, sequence: u32) -> Vec<u8> {
         let length = HEADER + self.body.len();
         let mut bytes = Vec::with_capacity(length);
@@ -45,7 +45,7 @@ impl Request<'_> {
         bytes
     }
 
-    /// The `Gap` for an answer of a wrong form.
+    /// A `Gap` for a malformed answer.
     pub fn malformed(&self, wanted: &str) -> Gap {
         Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
     }

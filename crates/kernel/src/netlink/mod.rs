@@ -1,8 +1,8 @@
 //! Netlink: connections to the kernel, the dumps over them, and the attributes in the answers.
 //!
-//! The sockets, dumps and flags are Portreeve's own code, also for rtnetlink. The crates `rtnetlink` and
-//! `netlink-proto` do not show the flags of a message's header. So their users cannot see `NLM_F_DUMP_INTR`, and a torn
-//! dump looks like a complete dump. These crates also need an async runtime and a task for each connection.
+//! Portreeve has its own code for sockets, dumps and flags, also for rtnetlink. The crates `rtnetlink` and
+//! `netlink-proto` hide the flags in a message's header. So their users cannot see `NLM_F_DUMP_INTR`, and a torn dump
+//! looks complete. These crates also need an async runtime and a task for each connection.
 
 mod attributes;
 mod connection;

@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Only an error with exactly one meaning counts as *the kernel does not have it*. Otherwise, if Portreeve sent a wrong
-//! request, the refusal would look like an empty table.
+//! Some errors have several meanings. Such an error does not mean that the kernel lacks the subsystem: after a
+//! malformed request of Portreeve, the refusal would look like an empty table.
 
 use std::io;
 
@@ -21,7 +21,7 @@ const WORDS: usize = 160;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
 
-/// An error from the kernel, with the kernel's text about the error (`NETLINK_EXT_ACK`, Linux 4.12).
+/// An error from the kernel, with the kernel's explanation (`NETLINK_EXT_ACK`, Linux 4.12).
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub errno: Errno,
@@ -29,8 +29,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; `None` if the message reports success.
-    /// `NLMSG_DONE` has the result of the dump; very old kernels do not send this result.
+    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`. `None` if the message reports success.
+    /// `NLMSG_DONE` contains the result of the dump. Very old kernels leave the result out.
     pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
         let body = answer.message.body;
         let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
@@ -41,12 +41,12 @@ impl Refusal {
         })
     }
 
-    /// `explained`: whether the socket has the option with which the kernel adds a text.
+    /// `explained` says whether the socket has the option with which the kernel explains an error.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => Why::NotSupported,
-            // If the kernel does not have the subsystem, nfnetlink answers with this error, and without a text
+            // nfnetlink answers with this error and without a text if the kernel lacks the subsystem
             // (net/netfilter/nfnetlink.c `nfnetlink_rcv_msg`). If nfnetlink cannot parse a request, it adds a text.
             Errno::EINVAL if explained && self.words.is_none() && family == Family::Netfilter => Why::NotSupported,
             Errno::EINVAL => Why::Malformed,
@@ -58,8 +58,8 @@ impl Refusal {
     }
 }
 
-/// The offset of the attributes of a refusal: after the error code, and in `NLMSG_ERROR` also after the request or its
-/// header.
+/// The offset of the attributes in a refusal. They come after the error code. In `NLMSG_ERROR`, they come after the
+/// copy of the request or of its header.
 fn behind_request(answer: &Answer<'_>) -> usize {
     let quoted = match answer.message.kind {
         NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,
@@ -84,8 +84,7 @@ fn words(bytes: &[u8]) -> Option<String> {
 
 pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
-        // Every kernel with a network has netlink and these calls. So if a call is refused, a filter of system calls
-        // refused it.
+        // Every kernel with a network has netlink and these calls. So this error is from a filter of system calls.
         Some(Errno::EPERM | Errno::EACCES | Errno::EAFNOSUPPORT | Errno::ENOSYS) => Why::NotPermitted,
         Some(Errno::EAGAIN) => Why::TimedOut,
         Some(Errno::EPROTONOSUPPORT) => Why::NotSupported,
@@ -115,7 +114,7 @@ mod tests {
         (-(errno as i32)).to_ne_bytes()
     }
 
-    /// A refusal with the kernel's text. The text is after the header of the request, or after the whole request.
+    /// A refusal with the kernel's text. The text follows the copy of the request or of its header.
     fn explained(quoted: &[u8]) -> Vec<u8> {
         let mut header = [0; HEADER];
         header[0] = u8::try_from(HEADER + quoted.len()).unwrap();

@@ -13,7 +13,7 @@ use super::{
 
 pub use super::attributes::attribute;
 
-/// The answers of one socket, in order. After the last answer, the socket has no more.
+/// The answers of one socket, in order. After the last answer, `receive` fails.
 pub struct Script {
     answers: VecDeque<io::Result<Vec<u8>>>,
     family: Family,

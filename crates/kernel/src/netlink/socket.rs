@@ -1,4 +1,4 @@
-//! A netlink socket on Linux. On other systems, a type without values.
+//! A netlink socket on Linux. On other systems, this type has no values.
 
 use std::io;
 
@@ -18,8 +18,8 @@ pub trait Transport {
     /// Sends one request.
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram into the capacity of an empty buffer. Returns the true length of the datagram, which may
-    /// be larger.
+    /// Receives one datagram into the capacity of an empty buffer. Returns the real length of the datagram, which may
+    /// be greater than the capacity.
     fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
     /// The family of the socket.
@@ -29,15 +29,14 @@ pub trait Transport {
     fn explains(&self) -> bool;
 }
 
-/// Options that the oldest supported kernel does not have. If the kernel refuses an option, the socket works without
-/// this option.
+/// Options that old supported kernels lack. If the kernel refuses an option, the socket works without the option.
 #[cfg(any(target_os = "linux", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaterOption {
     /// `NETLINK_EXT_ACK`, Linux 4.12: the kernel adds a text to a refusal.
     Explain,
     /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel obeys every field of a request. Without this option, a dump
-    /// contains more than was requested, and the reader drops the rest.
+    /// contains more than was requested, and the reader drops the additional objects.
     Strict,
 }
 
@@ -46,7 +45,7 @@ enum LaterOption {
 fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
     let explains = set(LaterOption::Explain).is_ok();
     if strict {
-        // Answers are read in the same way with and without this option.
+        // A kernel may refuse this option: answers are read in the same way without it.
         drop(set(LaterOption::Strict));
     }
     explains
@@ -73,8 +72,8 @@ mod kernel {
 
     use super::{Family, LaterOption, Transport, set_options};
 
-    /// The longest time that the kernel may take for one answer. The kernel takes 0.2 s for a walk over a million
-    /// sockets.
+    /// The longest time that the kernel may need for one answer. For a walk over a million sockets, the kernel needs
+    /// 0.2 s.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A netlink socket in the network namespace of the calling thread.
@@ -86,7 +85,7 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// Opens a socket. With `strict`, the kernel should either obey or refuse every field of a request.
+        /// Opens a socket. With `strict`, the kernel should obey every field of a request, or refuse the request.
         pub fn open(family: Family, strict: bool) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
@@ -113,8 +112,7 @@ mod kernel {
             loop {
                 buffer.clear();
                 let (length, sender) = self.socket.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
-                // Port 0 is the kernel. Messages of other senders are ignored, because any process can write to this
-                // socket.
+                // The kernel has port 0. Any process can send messages to this socket, so other senders are ignored.
                 if sender.port_number() == 0 {
                     return Ok(length);
                 }
@@ -130,10 +128,10 @@ mod kernel {
         }
     }
 
-    /// The largest number of notifications that are received at once. A receive buffer holds fewer.
+    /// The largest number of notifications that are received at once. A full receive buffer has fewer.
     const MOST: usize = 4096;
 
-    /// Joining them needs no privilege.
+    /// Any process may join these multicast groups.
     const GROUPS: [u32; 5] =
         [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
 
@@ -155,8 +153,7 @@ mod kernel {
             Ok(Self(socket))
         }
 
-        /// Receives all notifications, and returns whether there were any. If notifications were lost, the result is
-        /// true.
+        /// Receives all notifications. Returns whether there were notifications, or whether some were lost.
         pub fn receive_all(&mut self) -> bool {
             let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
             let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
@@ -174,8 +171,7 @@ mod kernel {
 
     use super::{Family, Transport};
 
-    /// A type without values. This system has no netlink, so every fact of the host is unread, and only recorded nodes
-    /// can be read.
+    /// A type without values. This system has no netlink, so Portreeve can read only recorded nodes here.
     #[derive(Debug)]
     pub struct NetlinkSocket(Infallible);
 

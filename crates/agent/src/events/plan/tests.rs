@@ -41,13 +41,12 @@ fn of_the_cluster(object: usize) -> Finding {
     about(object, Evidence::new(Severity::Critical, "it is wrong everywhere.").in_cluster())
 }
 
-/// When the next hour of this finding begins for this node, in seconds from the start.
+/// The time at which this node may next report this finding, in seconds from the start.
 fn turn(finding: &Finding, node: &str) -> i64 {
     let event = PlannedEvent::of(None, finding, &place(node)).expect("a uid");
     (event.names.hour(second(0)) + HOUR).duration_since(second(0)).as_secs()
 }
 
-/// A finding whose hour has just begun.
 fn fresh(severity: Severity) -> Finding {
     (0..).map(|object| finding(object, severity)).find(|finding| turn(finding, "n1") > 50 * 60).expect("one of many")
 }
@@ -104,7 +103,8 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     let silent = Counters { deduplicated: 1, ..Counters::default() };
     assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
 
-    // After a restart, an agent reads which node wrote the Event. Another node's agent writes no end.
+    // After a restart, an agent reads the reporting instance of the Event. If another node wrote the Event, this agent
+    // writes no end.
     let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
     let mut over = |server: &mut Server, agent: usize| {
         let (node, plan) = &mut agents[agent];

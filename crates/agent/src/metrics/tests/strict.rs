@@ -45,7 +45,7 @@ pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String>
     Ok(families.into_iter().flat_map(|family| family.samples).collect())
 }
 
-/// HELP comes first, then TYPE. In OpenMetrics, UNIT may follow. Then the samples follow.
+/// A family has its lines in this order: HELP, TYPE, in OpenMetrics perhaps UNIT, and then the samples.
 fn read(families: &mut Vec<Family>, line: &str, form: Exposition) -> Result<(), String> {
     let Some(words) = line.strip_prefix("# ") else {
         let family = families.last_mut().filter(|family| family.kind.is_some()).ok_or("a sample without a TYPE")?;
@@ -112,7 +112,7 @@ impl Family {
         if kind == "histogram" { self.check_histogram() } else { Ok(()) }
     }
 
-    /// Checks a histogram without other labels. The bounds must rise, the counts must never fall, and the last bucket
+    /// Checks a histogram without other labels. The bounds must rise, and the counts must not fall. The last bucket
     /// must have the full count.
     fn check_histogram(&self) -> Result<(), String> {
         let of = |suffix: &str| self.samples.iter().filter(move |it| it.name.ends_with(suffix)).collect::<Vec<_>>();
@@ -134,7 +134,7 @@ impl Family {
 }
 
 impl Sample {
-    /// The order of its labels has no meaning.
+    /// Two samples with the same labels in another order are equal.
     fn identity(&self) -> (String, BTreeSet<(String, String)>) {
         (self.name.clone(), self.labels.iter().cloned().collect())
     }

@@ -180,7 +180,7 @@ fn what_the_server_will_never_take_is_not_sent_again() {
     let write = plan.next(second(0)).expect("a request");
     plan.answer(second(0), &write, Reply::Refused);
     assert_eq!(plan.due(second(0)), None);
-    // The server may accept the finding in another form.
+    // The server may accept an Event of the changed finding.
     raise(&mut plan, second(1), &finding(1, Severity::Warning));
     assert_eq!(Server::default().serve(&mut plan, second(1)).len(), 1);
 }
