@@ -49,6 +49,9 @@ impl Drop for SocketFile {
 
 /// Listens at `path`. Only the file's owner can connect. The function replaces the socket of an ended agent of this
 /// user. The function refuses other files, and does not follow links.
+///
+/// # Errors
+/// If another file or a listening socket has this path, or if the directory cannot be written to.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -92,6 +95,9 @@ const CLOSE_ON_EXEC: SockFlag = SockFlag::empty();
 
 /// Connects to the socket `path`. If the listener's queue is full, a plain `connect` waits forever. A stopped agent can
 /// have a full queue.
+///
+/// # Errors
+/// As `connect`. The error is [`io::ErrorKind::TimedOut`] if the queue is full for the time `patience`.
 pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, CLOSE_ON_EXEC, None)?;
     // The kernel also limits its wait for the queue by this time. A time of zero would mean an unlimited wait.

@@ -33,6 +33,9 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the answer if its status is a success.
+    ///
+    /// # Errors
+    /// A `Gap` with the status.
     pub fn success(self, source: Source) -> Result<Self, Gap> {
         let why = match self.status {
             status if status.is_success() => return Ok(self),
@@ -53,8 +56,8 @@ impl Answer {
 /// Runs requests on the calling thread, so the requests are in the network namespace of this thread. The caller must
 /// not be in an async runtime.
 ///
-/// `Gap` of `/proxyMode` if no file descriptors are left for a runtime. => A `Gap` of `/proxyMode` if the process has
-/// no file descriptors left for a runtime.
+/// # Errors
+/// A `Gap` of `/proxyMode` if the process has no file descriptors left for a runtime.
 pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Gap::new(Source::ProxyMode, Why::Unreachable, format!("start of the reader's own event loop: {error}"))

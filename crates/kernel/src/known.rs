@@ -37,6 +37,9 @@ pub(super) struct WatchedInterfaces {
 
 impl WatchedInterfaces {
     /// Like [`route::read`], in the network namespace of the calling thread. All scans must use one namespace.
+    ///
+    /// # Errors
+    /// As [`route::read`].
     pub(super) fn read(&mut self) -> Result<Arc<Interfaces>, Gap> {
         let changed = self.changes.as_mut().is_none_or(InterfaceChanges::receive_all);
         if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {

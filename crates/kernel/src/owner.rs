@@ -22,9 +22,9 @@ pub struct Claim {
     pub state: State,
     /// The local port of the socket.
     pub local_port: u16,
-    /// The claim's inode; 0 if it has none.
+    /// The inode of the socket, or 0 if it has none.
     pub inode: u64,
-    /// The claim's cgroup id.
+    /// The cgroup id of the socket.
     pub cgroup: Option<u64>,
     /// The uid of the user who made the socket.
     pub uid: u32,
@@ -49,21 +49,20 @@ impl From<&Socket> for Claim {
 pub struct Owners {
     proc: PathBuf,
     cgroups: Cgroups,
-    /// Ports of the kernel's own UDP sockets, with the names of their links.
+    /// The ports of the kernel's own UDP sockets, each with the name of its link.
     tunnels: Vec<(u16, String)>,
     command_lines: bool,
 }
 
 impl Owners {
-    /// For the live host whose root directory is mounted at `root`. `tunnels` are the links that are up, with their UDP
-    /// ports: no process can have these ports. If `command_lines` is true, command lines are kept, which may contain
-    /// secrets.
+    /// For the live host whose root directory is mounted at `root`. `tunnels` are the UDP ports of links that are up,
+    /// which only the kernel can have. If `command_lines` is true, command lines are kept. They may contain secrets.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
 
-    /// The owner of each claim, in the order of the claims. Call this once for all claims, because each call walks over
-    /// the cgroups and the processes.
+    /// The owner of each claim, in the order of the claims. One call should have all claims, because each call walks
+    /// over the cgroups and the processes.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
         let searched: Vec<_> =
             claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
@@ -94,9 +93,9 @@ impl Owners {
         claims.iter().map(owner).collect()
     }
 
-    /// The cgroup of a socket. If it shows no pod, the cgroup of the socket's process may show more. A socket only has
-    /// a cgroup of version 2. If the pods are in hierarchies of version 1, this cgroup belongs to the container
-    /// runtime, or is missing.
+    /// The cgroup of a socket, or of its process if this cgroup shows more. A socket has a cgroup of version 2 only. On
+    /// a node whose pods are in hierarchies of version 1, the socket's cgroup belongs to the container runtime, or is
+    /// missing.
     fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &of_socket {
             Ok(cgroup) if cgroup.pod.is_some() => return of_socket,
@@ -111,7 +110,8 @@ impl Owners {
     }
 
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
-        // A socket in FIN_WAIT2 without an inode is in TIME_WAIT already: it waits for the peer's FIN.
+        // A socket in FIN_WAIT2 without an inode waits for the peer's FIN, and has no process any more, as in
+        // TIME_WAIT.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
         }
@@ -125,7 +125,7 @@ impl Owners {
         if missing.is_empty() {
             return HashMap::new();
         }
-        // The root cgroup shows no owner, so its processes are no better hint than all processes.
+        // The root cgroup says nothing about the owner, so its processes are not searched first.
         let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
         let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
@@ -154,8 +154,8 @@ impl Owners {
         held
     }
 
-    /// Separates the kernel's sockets from sockets that were closed during the search for owners. The kernel's sockets
-    /// still exist.
+    /// Tells the kernel's sockets from sockets that a process closed during the search. The kernel's sockets still
+    /// exist.
     fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
         let still_there = self.still_there(&claims);
@@ -191,12 +191,12 @@ impl Owners {
     }
 }
 
-/// The reason why no process has a socket that exists. A process may have sent the socket to another process, which has
-/// not received it yet (unix(7) `SCM_RIGHTS`), or only io_uring has the socket.
+/// The reason why a socket exists but no process has it. Either a process sent the socket to another process that has
+/// not received it yet (unix(7) `SCM_RIGHTS`), or only io_uring has it.
 const NO_DESCRIPTOR: &str =
     "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
-/// The kernel's sockets belong to root. If the cgroup is known, it shows more about the program that made the socket.
+/// The kernel's sockets belong to root. A known cgroup says more about the program that made the socket.
 fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
     claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
 }

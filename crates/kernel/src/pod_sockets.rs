@@ -1,4 +1,4 @@
-//! The sockets of one pod on the ports that its servers need, and their owners.
+//! The sockets of one pod on the ports of its servers, and the owners of these sockets.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -16,13 +16,14 @@ use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, So
 
 const LISTED: usize = 256;
 
-/// The tables of a pod, each with the states of its listeners and of its sockets with a peer.
+/// The tables of a pod. Each table has the states of listeners and of sockets with a peer.
 const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
-/// Each socket on one of the local `ports` in the network namespace of `net` (`/proc/PID/net`), with its owner among
-/// `pids`. Then, for each peer of these sockets, another connection to the peer, from a port without a listener. Such a
-/// peer is a server, because a client has another port for each connection.
+/// The sockets on the local `ports` in the network namespace of `net` (`/proc/PID/net`), with their owners among
+/// `pids`. After these sockets, for each of their peers, another connection to this peer from a port without a
+/// listener. Two connections to one address and port show that the peer is a server, because a client uses a new port
+/// for each connection.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such
@@ -53,8 +54,8 @@ fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of `peers`: one connection to the peer, if such a connection exists. Its local port is outside `ports`, and
-/// no process listens on this port.
+/// For each of `peers`: one connection to the peer, if such a connection exists. The local port of this connection is
+/// outside `ports` and has no listener.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;
@@ -63,7 +64,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
     Ok(opened.map(|it| (peer(it), *it)).collect::<BTreeMap<_, _>>().into_values().collect())
 }
 
-/// If there are more than [`LISTED`], the result has a few more than [`LISTED`].
+/// The result can have a few more than [`LISTED`] sockets.
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {

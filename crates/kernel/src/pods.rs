@@ -1,4 +1,4 @@
-//! The network namespaces of pods, read through `/proc/<pid>/net`. The reader does not enter them.
+//! The network namespaces of pods. The reader uses `/proc/<pid>/net`, and stays in its own namespace.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,31 +25,33 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// The value of `net.ipv4.tcp_tw_reuse` in a new network namespace. The value of a pod cannot be read from outside the
-/// pod.
+/// The default of `net.ipv4.tcp_tw_reuse` in a new network namespace. The value of a pod cannot be read from outside.
 const TCP_TW_REUSE: Option<u8> = Some(2);
 
-/// The usual length of `/proc/PID/cgroup` in bytes, with a line for each hierarchy of version 1.
+/// The usual length of `/proc/PID/cgroup` in bytes, if the node uses hierarchies of version 1.
 const CGROUP: usize = 4096;
 /// The largest length of `/proc/PID/cgroup`: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// A pod is not read a second time if it has fewer sockets of any kind than `worth_walking` divided by this number. It
-/// cannot soon use most ports.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, one file is enough: the pod cannot soon use
+/// most of its ports.
 const FAR: u32 = 8;
 
-/// The largest number of pods whose sockets on needed ports are listed. Each list takes a time that grows with the
-/// number of connections on the node.
+/// The largest number of pods whose sockets on needed ports are listed. The time for a list grows with the number of
+/// connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// A pod with fewer sockets than `worth_walking` divided by this number is never walked. A user chooses the pod's
-/// range, and a walk takes a time that grows with the number of connections on the node.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, it is not walked, even if its user chose a
+/// small range. The time for a walk grows with the number of connections on the node.
 const FEWEST: u32 = 64;
 
-/// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. A pod's range and its
-/// listeners could be read only with CAP_SYS_ADMIN and a thread in the namespace. So for a pod in `pods`, the range
-/// comes from its specification. Such a pod is not walked if its sockstat shows, for each protocol, fewer sockets than
-/// half of the pod's ports. Any other pod is walked if it has at least `worth_walking` sockets; then each local port
-/// without a listener counts. For the first eight of `pods` that need ports, the sockets on these ports are listed.
-/// `proc` is the place where the host's `/proc` is mounted. `known` has the facts from earlier scans.
+/// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. `proc` is the mount of the
+/// host's `/proc`. `known` has the facts from earlier scans.
+///
+/// For a pod in `pods`, the range comes from the pod's specification. If its sockstat has fewer sockets of each
+/// protocol than half of the range, its sockets are not walked. Other pods are walked if they have at least
+/// `worth_walking` sockets. Then each local port without a listener counts: the real range could be read only with
+/// CAP_SYS_ADMIN and a thread in the namespace.
+///
+/// For the first eight of `pods` that need ports, the sockets on these ports are listed.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if some processes of the node, or their namespaces, are not
@@ -65,7 +67,8 @@ pub fn pod_namespaces(
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // Without CAP_SYS_PTRACE, all pods are visible only by chance. So the error is returned even then.
+    // Without CAP_SYS_PTRACE, some pods may be hidden in the next scan, even if all are visible now. So the error is
+    // returned.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
@@ -110,7 +113,7 @@ struct Found {
     /// Pods with a process whose namespace could not be read.
     hidden: BTreeMap<String, Gap>,
     refused: Option<Gap>,
-    /// The processes in each namespace of a pod whose sockets are requested. The key is the inode of the namespace.
+    /// The processes of pods whose sockets are requested. The key is the inode of the network namespace.
     members: HashMap<u64, Vec<u32>>,
 }
 
@@ -121,12 +124,12 @@ struct Namespace {
     cgroup: Arc<Cgroup>,
 }
 
-/// The reader's own namespace and the node's namespace are left out.
+/// Finds the network namespaces of pods. The namespaces of the reader and of the node are skipped.
 fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
-    // The node's namespace is the namespace of init and of the kernel's first thread. Some hosts show only one of the
-    // two.
+    // The node's namespace is the namespace of init and of the kernel's first thread. Some hosts hide one of these two
+    // processes.
     let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
@@ -136,7 +139,7 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
         let mut process = before.process(pid, inode);
         match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
             Ok(new) => {
-                // The first process of a namespace shows to which pod the namespace belongs.
+                // The first process of a namespace shows which pod has the namespace.
                 let query = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|query| !query.needed.is_empty());
                 if let (Some(network), Some(_)) = (process.network, query) {
                     found.members.insert(network, Vec::new());
@@ -153,8 +156,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 }
 
 impl Found {
-    /// Reads the facts of a process that are not known yet. If the process's network namespace is not in `passed`,
-    /// takes the namespace and returns the uid of the pod.
+    /// Reads the unknown facts of a process. If the process's network namespace is not in `passed`, adds the namespace
+    /// and returns the uid of the pod.
     fn scan(
         &mut self,
         directory: &Path,
@@ -175,8 +178,8 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process outside the pod may have entered the namespace. The cgroup of this process has no pod. The cgroup
-        // of the next process may have the pod.
+        // A process from outside the pod may have entered the namespace. Its cgroup has no pod. The next process of the
+        // namespace may have one.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {
@@ -205,7 +208,7 @@ fn network(process: &Path) -> io::Result<u64> {
 
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
-    // Reads without a query of the length, into one buffer for all processes.
+    // The read does not query the length of the file, and uses one buffer for all processes.
     open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
     Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
 }
@@ -215,7 +218,7 @@ fn unread(path: &Path, error: &io::Error) -> Gap {
 }
 
 impl Namespace {
-    /// The facts of the namespace; `None` if the pod ended.
+    /// The facts of the namespace. `None` if the pod ended.
     fn read(self, own: Option<&PortSet>, worth_walking: u32) -> Option<PodNamespace> {
         let mut listening = None;
         let ephemeral = self.ephemeral_use(own, worth_walking, &mut listening);
@@ -238,7 +241,7 @@ impl Namespace {
         let listeners = sockets.listeners()?.sockets;
         let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
         let chosen = own.cloned().unwrap_or_else(|| PortRange::DEFAULT_EPHEMERAL.into());
-        // An unconnected UDP socket on a port that the kernel chooses is usually a client.
+        // An unconnected UDP socket on an ephemeral port is usually a client, and not a server.
         let serves = |it: &&Socket| it.protocol != Protocol::Udp || !chosen.contains(it.local_port);
         *listening = Some(listeners.iter().filter(serves).map(|socket| socket.local_port).collect());
         let ports = own.unwrap_or(&every_port);

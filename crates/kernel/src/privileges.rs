@@ -7,14 +7,14 @@ use portreeve_facts::{Gap, Source, Why};
 const USED: [(u32, &str); 5] =
     [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
-/// The names of the capabilities in [`USED`] that the calling thread has. Empty if they cannot be read; then the `Gap`
-/// of each reader still names the missing right.
+/// The names of the capabilities in [`USED`] that the calling thread has. The list is empty if the capabilities cannot
+/// be read. The `Gap` of a reader names the missing capability in any case.
 pub(super) fn read() -> Vec<String> {
     status().map(|status| effective(&status)).unwrap_or_default()
 }
 
-/// Refuses a request that the kernel would refuse without `CAP_NET_ADMIN`, because the kernel would load modules first.
-/// If the capabilities of this thread cannot be read, the request is not refused here.
+/// Refuses a request if this thread lacks `CAP_NET_ADMIN`. The kernel would also refuse the request, but would first
+/// load modules. If the capabilities of this thread cannot be read, this function accepts the request.
 ///
 /// # Errors
 /// `NotPermitted`, with the given source.

@@ -1,6 +1,6 @@
-//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`. They are used for kernels without the diag modules, for
-//! namespaces of other processes, and for recorded trees. They are slower than sock_diag, and have neither v6only nor
-//! cgroup.
+//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`. Portreeve reads these tables in three cases: the kernel
+//! has no diag modules, the namespace belongs to another process, or the tree is recorded. The tables are slower than
+//! sock_diag, and have no v6only and no cgroup.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -18,19 +18,19 @@ use portreeve_facts::{Family, Gap, Protocol, State, Why};
 /// The longest line that is read. The kernel pads lines to 150 bytes, and lines of IPv6 to 180 bytes.
 const LINE: u64 = 512;
 
-/// The longest table that is read, in bytes: about three million sockets. A longer table is cut, and so it is
+/// The longest table that is read, in bytes. It has about three million sockets. A longer table is cut, and so it is
 /// malformed.
 const LONGEST: u64 = 512 * 1024 * 1024;
 
-/// A word of a table's first line. The kernel writes this line even if there are no sockets. If a file lacks the line,
-/// it was not recorded completely.
+/// A word of the first line of a table. The kernel writes this line even into an empty table. A file without this line
+/// was not recorded completely.
 const HEADING: &str = "local_address";
 
-/// Other files in the same directory that a kernel with IPv6 has.
+/// Other files in this directory, if the kernel has IPv6.
 const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 
-/// Adds every requested socket to `collected`, from the tables in the directory `net`. If an IPv6 table and all other
-/// files of IPv6 are missing, the kernel may have no IPv6, and so no IPv6 sockets.
+/// Adds every requested socket to `collected`, from the tables in the directory `net`. A missing IPv6 table counts as
+/// empty if all other files of IPv6 are missing, too: the kernel may have no IPv6.
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
@@ -69,7 +69,7 @@ pub fn walk<T>(
     Ok(collected)
 }
 
-/// The meaning of a file system error for a reader below `/proc`. When a process ends, its files vanish.
+/// The meaning of an error below `/proc`. When a process ends, its files vanish.
 pub fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::NotFound => Why::NotSupported,
@@ -78,7 +78,7 @@ pub fn why(error: &io::Error) -> Why {
     }
 }
 
-/// Reads one table, whose first line is the heading.
+/// Reads one table. The first line of the table is the heading.
 pub fn read(
     mut table: impl BufRead,
     protocol: Protocol,
@@ -103,7 +103,7 @@ pub fn read(
         let record = text.and_then(|text| parse(text, protocol, family));
         let malformed = || (Why::Malformed, format!("line {number} is not a socket in the format of /proc/net"));
         let record = record.ok_or_else(malformed)?;
-        // An entry in SYN_RECV without an inode is no socket yet. It is a request that waits at its listener.
+        // An entry in SYN_RECV without an inode is a connection request at a listener. It is not a socket yet.
         if record.state != State::SynRecv || record.inode != 0 {
             each(&record);
         }
@@ -111,7 +111,8 @@ pub fn read(
     Ok(())
 }
 
-/// One line: `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ...` (net/ipv4/tcp_ipv4.c `get_tcp4_sock`).
+/// One line of a table: `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ...` (net/ipv4/tcp_ipv4.c
+/// `get_tcp4_sock`).
 fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     let mut fields = line.split_ascii_whitespace();
     fields.next()?.strip_suffix(':')?.parse::<u64>().ok()?;

@@ -1,5 +1,5 @@
-//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c). They are used for kernels that have loaded
-//! SCTP, and have no module that reports its sockets.
+//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c). Portreeve reads them if the kernel has loaded
+//! SCTP, but not the module that reports SCTP sockets.
 
 use std::{io::BufRead, net::IpAddr, path::Path};
 
@@ -12,7 +12,7 @@ use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 
 const HEADING: &str = "LPORT";
 
-/// Gives `take` each socket of the tables in `net`, if the table can have a requested state.
+/// Gives `take` each socket of the tables in `net`. Skips a table that cannot have a requested state.
 ///
 /// # Errors
 /// `NotSupported` if the tables are absent, because SCTP is not loaded; `NotPermitted`, or `Malformed` with file and
@@ -50,8 +50,8 @@ fn read<R: IntoIterator<Item = Record>>(
     if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
 }
 
-/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`: a record for each address. There is no record for an endpoint that
-/// does not listen, because this table does not show its peer.
+/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`: a record for each address of a listening endpoint. Other endpoints
+/// are skipped, because this table does not show their peers.
 pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
@@ -68,7 +68,7 @@ pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
 }
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
-/// before the address in use. There is no record for a state that [`State`] does not have.
+/// before the address in use. A state that [`State`] lacks gives no record.
 pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::proc_net;
 
-    // Made by hand after `sctp_eps_seq_show` and `sctp_assocs_seq_show`.
+    // Made by hand in the format of `sctp_eps_seq_show` and `sctp_assocs_seq_show`.
     const EPS: &str = " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n\
         00000000 00000000 2   10  55   30132     0  4711 0.0.0.0 \n\
         00000000 00000000 2   10  56   30133  1000  4712 2001:0db8:0000:0000:0000:0000:0000:0001 192.0.2.1 \n\

@@ -1,5 +1,5 @@
-//! Processes below `/proc`, and the sockets that they own. If a later process has the same pid, it is not confused with
-//! the earlier process.
+//! Processes below `/proc`, and the sockets that they own. The inode or start time tells a later process with an equal
+//! pid from the earlier process.
 
 use std::{
     cell::Cell,
@@ -25,40 +25,40 @@ use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 /// The longest command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
 const COMMAND: usize = 64;
 const COMMAND_LINE: usize = 512;
-/// Portreeve reads at most this number of bytes of a file with one line. The next number is for files with many lines.
+/// The greatest length of a file with one line, in bytes. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
-/// The kubectl plugin compiles for macOS, whose clock has another name.
+/// The kubectl plugin also compiles on macOS, where this clock has another name.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
 /// The largest number of descriptors that one scan reads to find owners. The next number is for one process.
-/// readlink(2) takes about a microsecond, and a process may have a million descriptors that are no sockets.
+/// readlink(2) takes about a microsecond, and a process may have a million descriptors of files.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
-/// The longest time to wait for command lines, for all processes together.
+/// The longest time to wait for command lines in a scan, for all processes together.
 const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The processes in a `/proc`.
+/// The processes below one `/proc`.
 pub struct Processes<'a> {
     proc: &'a Path,
     command_lines: bool,
-    /// Processes whose descriptors were read, or could not be read.
+    /// Processes whose descriptors were read, or whose descriptors could not be read.
     searched: HashSet<u32>,
     denied: u32,
     /// The number of descriptors that may still be read in this scan.
     left: Cell<usize>,
-    /// The number of processes with descriptors that were not read.
+    /// The number of processes with some unread descriptors.
     cut: Cell<u32>,
     /// The time that may still be spent waiting for command lines.
     patience: Cell<Duration>,
 }
 
 impl<'a> Processes<'a> {
-    /// The processes in a `/proc`. If `command_lines` is true, their command lines are read.
+    /// The processes below `proc`. If `command_lines` is true, their command lines are also read.
     pub fn new(proc: &'a Path, command_lines: bool) -> Self {
         Self {
             proc,
@@ -78,8 +78,8 @@ impl<'a> Processes<'a> {
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
     }
 
-    /// The owners of the `missing` sockets among `pids`. If several processes have a socket, its owner is the oldest of
-    /// them. Sockets that were found are removed from `missing`.
+    /// Searches `pids` for the owners of the `missing` sockets. If several processes have a socket, its owner is the
+    /// oldest of these processes. Sockets that were found are removed from `missing`.
     pub fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
         pids.retain(|pid| self.searched.insert(*pid));
         let mut by_age = Vec::with_capacity(pids.len());
@@ -116,7 +116,7 @@ impl<'a> Processes<'a> {
         found
     }
 
-    /// The reason why some owner may not have been found, if there is a reason.
+    /// The reason why an owner may have been overlooked. `None` if every process was searched.
     pub fn overlooked(&self) -> Option<Gap> {
         let cut = || format!("{} processes have too many descriptors to read them all", self.cut.get());
         let detail = if self.denied > 0 {
@@ -144,7 +144,7 @@ impl<'a> Processes<'a> {
 
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
-        // The set may be large: a process may listen on one port at tens of thousands of addresses.
+        // The set may be large: a process may listen on one port at thousands of addresses.
         let mut held = HashSet::new();
         let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
         let mut scan = |fd: &Path| -> io::Result<bool> {
@@ -159,14 +159,14 @@ impl<'a> Processes<'a> {
             held.extend(inode);
             Ok(held.len() == wanted.len())
         };
-        // Listeners usually have low descriptor numbers. Thousands of connections may have higher numbers, and the
-        // kernel takes long to list them all.
+        // Listeners usually have low descriptor numbers, so low numbers are tried first. A list of all descriptors
+        // would take long if the process has thousands of connections.
         let mut next = 0_u32;
         loop {
             match scan(next.to_string().as_ref()) {
                 Ok(true) => return Ok(held),
                 Ok(false) => next += 1,
-                // No descriptor has this number.
+                // The process has no descriptor with this number.
                 Err(error) if is_gone(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -179,7 +179,7 @@ impl<'a> Processes<'a> {
             match scan(fd.as_ref()) {
                 Ok(true) => break,
                 Ok(false) => {}
-                // If a descriptor was closed during the scan, it has no socket.
+                // A descriptor that was closed during the scan has no socket.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -187,7 +187,7 @@ impl<'a> Processes<'a> {
         Ok(held)
     }
 
-    /// The process; `None` if it ended, or if another process now has the pid.
+    /// Describes a process. `None` if the process ended, or if another process now has the pid.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
         let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
         let command_line = if self.command_lines { self.command_line(pid)? } else { None };
@@ -199,10 +199,10 @@ impl<'a> Processes<'a> {
         }))
     }
 
-    /// The command line of a process; `None` if it does not arrive in time. The kernel reads the command line from the
-    /// memory of the process. This memory may be a file on a file system of the process, which may never answer. A
-    /// process can also make its command line terabytes long (prctl(2) `PR_SET_MM`). The time to wait for all such
-    /// processes together is limited, and at most one thread is left behind.
+    /// The command line of a process. `None` if it does not arrive in time. The kernel reads the command line from the
+    /// memory of the process. This memory may be a file on a file system that never answers. A process can also make
+    /// its command line terabytes long (prctl(2) `PR_SET_MM`). The total time to wait for such processes is limited,
+    /// and at most one thread stays behind.
     fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
         let patience = self.patience.get();
@@ -219,12 +219,12 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// The result of `read`, if it arrives within `limit`. Another process may delay the result forever, so a separate
-/// thread reads, and may be left behind.
+/// The result of `read`, if it arrives within `limit`. Another process may delay the result forever. So `read` runs on
+/// a separate thread, which may stay behind.
 ///
 /// # Errors
-/// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if there was no result; the thread then stays
-/// until the kernel releases it. The same error if no thread could be made.
+/// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if the result did not arrive: the thread stays
+/// until the kernel releases it. Also `TimedOut` if no thread could be made.
 fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (answer, answered) = mpsc::sync_channel(1);
     let never = || Err(io::ErrorKind::TimedOut.into());
@@ -238,7 +238,7 @@ fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result
     }
 }
 
-/// The cgroup of a process, if it can be read, and the pid still belongs to the same process.
+/// The cgroup of a process, if the cgroup can be read and the pid still belongs to this process.
 pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     let directory = proc.join(process.pid.to_string());
     let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
@@ -246,8 +246,7 @@ pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     cgroup_of_process(&text).filter(|_| started(&stat) == Some(process.started))
 }
 
-/// The number of open descriptors of a process, and its soft limit. `proc` is the place where the host's `/proc` is
-/// mounted.
+/// The number of open descriptors of a process, and its soft limit. `proc` is the mount of the host's `/proc`.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::ProxyProcess`] with the file that could not be read.
@@ -267,7 +266,7 @@ pub fn fds_of(proc: &Path, pid: u32) -> Result<FdUse, Gap> {
     Ok(FdUse { open: u64::try_from(open).unwrap_or(u64::MAX), limit })
 }
 
-/// Every pid below a `/proc`, with the inode of its directory.
+/// Each pid below `proc`, with the inode of its directory.
 pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir(proc)? {
@@ -277,25 +276,25 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether a `/proc` shows every process that can have a socket of the node. There are three cases. The `/proc` shows
-/// the initial pid namespace. Or it shows a namespace outside this process's own namespace. Or the node itself is a
-/// container that runs systemd (kind).
+/// Whether `proc` shows every process that can have a socket of the node. This is true in three cases. First, `proc`
+/// shows the initial pid namespace. Second, `proc` shows a pid namespace outside of this process's own namespace.
+/// Third, the node itself is a container that runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
     let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
-    // The mount option hidepid hides even the process with pid 1.
+    // With the mount option hidepid, even the process with pid 1 is hidden.
     !first.is_empty()
         && (initial
             || is_outside(&read(own.join("status")))
             || first != ours && first.lines().any(|line| line.starts_with("0::") && line.ends_with("/init.scope")))
 }
 
-/// Whether a `/proc` belongs to a pid namespace outside this process's own namespace. `NSpid` begins with the pid in
-/// the namespace of the `/proc`; each further number is the pid in an inner namespace.
+/// Whether the status is from a pid namespace outside of this process's own namespace. `NSpid` begins with the pid in
+/// the namespace of the `/proc` mount. Each further number is the pid in an inner namespace.
 pub fn is_outside(status: &str) -> bool {
-    // `Status` of `procfs_core` is not used: it needs a dozen other lines, which a sandbox may leave out.
+    // `Status` of `procfs_core` needs a dozen other lines, which a sandbox may leave out. So the line is parsed here.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
@@ -311,22 +310,21 @@ pub fn socket_inode(link: &str) -> Option<u64> {
 }
 
 /// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, including parentheses. `Stat` of
-/// `procfs_core` is not used, because it panics on a line with misplaced parentheses. This line is read for every
-/// process of a node.
+/// `procfs_core` would panic on a line with misplaced parentheses, and this line is read for every process of a node.
 pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The time at which this node booted, by the present clock. `/proc/stat` has the same time, but the kernel counts all
-/// interrupts for each read of this file.
+/// The time at which this node booted, by the current clock. `/proc/stat` also has this time, but for each read of this
+/// file, the kernel counts all interrupts.
 pub fn booted() -> Option<Timestamp> {
     let since_boot = clock_gettime(SINCE_BOOT).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
 /// A command line, with spaces between its arguments. Line breaks and tabs in an argument become one space, because
-/// `text::clean` would join the words around them. Only the part of the command line that is kept is processed.
+/// `text::clean` would join the words around them. The part of the line that is not kept is not processed.
 pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let in_one_line = |argument: &[u8]| {
@@ -337,9 +335,8 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` is not used, for three reasons.
-/// After a partial read, it treats the end of the text as the end of the file. It needs all sixteen limits. It can
-/// overflow on a line with fewer words.
+/// The soft limit in `Max open files 1024 524288 files`. `Limits` of `procfs_core` has three problems. It takes a part
+/// of the file for the whole file. It needs all sixteen limits. It can overflow on a line with few words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

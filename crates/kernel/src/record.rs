@@ -1,5 +1,5 @@
-//! One socket, as any reader reports it, before its owner is known. The type is small and `Copy`, because there may be
-//! a million sockets.
+//! One socket, as a reader reports it. Its owner is still unknown. The type is small and `Copy`, because there may be a
+//! million sockets.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ impl From<Record> for Socket {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
         // An IPv6 socket that is bound to `::ffff:a.b.c.d` serves IPv4. Its local address is stored as IPv4, because
-        // all other code compares IPv4 addresses. A connection keeps both addresses as the kernel reports them: the
-        // code that compares the addresses of connections converts them.
+        // all other code compares IPv4 addresses. The two addresses of a connection stay in the kernel's form: code
+        // that compares them converts them.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,
@@ -56,14 +56,14 @@ impl From<Record> for Socket {
 pub struct States(pub u32);
 
 impl States {
-    /// TCP and SCTP listeners. If a request has only this state, the kernel walks only over the hash table of
+    /// TCP and SCTP listeners. If a request has only this state, the kernel walks over the small hash table of
     /// listeners.
     pub const LISTENING: Self = Self::of(&[State::Listen]);
     /// UDP sockets that were never connected.
     pub const UNCONNECTED: Self = Self::of(&[State::Close]);
     /// Connected UDP sockets.
     pub const ESTABLISHED: Self = Self::of(&[State::Established]);
-    /// Sockets that have a peer. NEW_SYN_RECV is a request at a listener, and not yet a socket.
+    /// Sockets that have a peer. NEW_SYN_RECV is a connection request at a listener, and not yet a socket.
     pub const WITH_PEER: Self = Self::of(&[
         State::Established,
         State::SynSent,
@@ -76,9 +76,9 @@ impl States {
         State::Closing,
     ]);
 
-    /// TCP sockets that are bound and neither listen nor connect. The state exists only in requests
-    /// (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h, Linux 6.8). In answers, such sockets have the state CLOSE.
-    /// Older kernels report no such sockets.
+    /// TCP sockets that are bound but neither listen nor connect. The state exists only in requests
+    /// (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h, Linux 6.8). In answers, these sockets have the state CLOSE.
+    /// Older kernels do not report these sockets.
     pub const BOUND: Self = Self(1 << 13);
 
     const fn of(states: &[State]) -> Self {
@@ -106,18 +106,18 @@ impl States {
 pub struct SocketRequest<'a> {
     /// The source of the fact.
     pub source: Source,
-    /// The protocol, which determines the table.
+    /// The protocol, which selects the table.
     pub protocol: Protocol,
     /// The requested states.
     pub states: States,
-    /// The requested local ports; `None` means all ports except 0.
+    /// The requested local ports. `None` stands for all ports except 0.
     pub ports: Option<&'a PortSet>,
-    /// The requested ports of peers. Used only if no local ports are requested.
+    /// The requested ports of peers. A request has either local ports or ports of peers.
     pub peers: Option<&'a PortSet>,
 }
 
 impl SocketRequest<'_> {
-    /// Whether a request includes a socket. Readers may get more sockets than requested.
+    /// Whether a request includes this socket. A reader may get sockets that were not requested.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
@@ -131,11 +131,12 @@ impl SocketRequest<'_> {
     }
 }
 
-/// The listeners that may have accepted a connection. sock_diag does not report the direction of a connection. If a
-/// listener covers the local end of a connection, the connection counts as accepted.
+/// The listeners that may have accepted a connection. sock_diag does not report the direction of a connection. So a
+/// connection counts as accepted if a listener covers its local end.
 pub struct Accepting<'a> {
     by_port: Vec<&'a Socket>,
-    /// A bit for each port of a listener. Most of a million connections are on other ports.
+    /// One bit for each port, which is set if the port has a listener. Most of a million connections are on ports
+    /// without a listener.
     ports: Vec<u64>,
 }
 
@@ -152,8 +153,8 @@ impl<'a> Accepting<'a> {
         Self { by_port: accepting, ports }
     }
 
-    /// Whether a listener covers the local port, address and family of a connection. If v6only is not known, `[::]`
-    /// covers IPv4, because this is the kernel's default.
+    /// Whether a listener covers the local port, address and family of a connection. If v6only is unknown, a listener
+    /// on `[::]` also covers IPv4, as by default.
     pub fn covers(&self, record: &Record) -> bool {
         let (word, bit) = place_of(record.local_port);
         if self.ports[word] & bit == 0 {
@@ -173,7 +174,7 @@ fn place_of(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
 }
 
-/// The sockets, sorted, each once. If a table changes during the walk, it shows some sockets twice.
+/// The sockets in order, each once. A table that changes during the walk shows some sockets twice.
 pub fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
     records.sort_unstable();
     records.dedup();

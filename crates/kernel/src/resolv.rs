@@ -1,4 +1,4 @@
-//! The nameservers that a host really uses.
+//! The nameservers to which a host sends its queries.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,7 +10,8 @@ const STUBS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), IpAddr::V4
 
 const LONGEST: usize = 64 * 1024;
 
-/// Reads `/etc/resolv.conf`. If it names only systemd-resolved's stub, reads the list of the real nameservers.
+/// Reads `/etc/resolv.conf`. If this file names only systemd-resolved's stub, reads systemd-resolved's list of real
+/// nameservers.
 ///
 /// # Errors
 /// A `Gap` with the file.
@@ -21,8 +22,7 @@ pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     if only_stub { of("run/systemd/resolve/resolv.conf") } else { Ok(named) }
 }
 
-/// The addresses of `nameserver` lines, without zones. A word that is no address is ignored, as libc does (glibc
-/// resolv/res_init.c).
+/// The addresses of `nameserver` lines, without zones. Other words are ignored, as in glibc (resolv/res_init.c).
 pub fn nameservers(content: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_ascii_whitespace();

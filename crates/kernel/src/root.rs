@@ -1,4 +1,4 @@
-//! The place of the files: the live host, a mount of the host's root directory, or a recorded tree.
+//! Where the files are: on the live host, below a mount of the host's root directory, or in a recorded tree.
 
 use std::{
     collections::VecDeque,
@@ -13,26 +13,26 @@ use nix::fcntl::OFlag;
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// A file whose id changes with every boot. If two ids are equal, the running kernel is the same
+/// A file whose id changes with every boot. Equal ids mean that the running kernel is the same
 /// (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
-/// Portreeve reads at most this number of bytes of the id. The id is shorter.
+/// The greatest length of the id that is read, in bytes.
 const BOOT_ID_LENGTH: u64 = 64;
 
-/// The longest line that is read. The lines of the expected files are much shorter.
+/// The greatest length of a line, in bytes. The lines of the expected files are much shorter.
 const LONGEST_LINE: u64 = 4096;
 
-/// The longest file that is read. The expected tables are much smaller: a million sockets take 150 MB.
+/// The greatest length of a file, in bytes. The expected tables are much smaller: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
 /// The largest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
-/// The number of bytes that the first read requests. Enough for most files.
+/// The number of bytes that the first read requests. Most files are smaller.
 const PAGE: usize = 4096;
 
-/// The `/` of a host: the directory itself, a mount of it, or a recorded tree.
+/// The `/` of a host: the running host's `/`, a mount of it, or a recorded tree.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// It is live if it is `/`, or has the boot id of this kernel.
+    /// The root is live if `path` is `/`, or has the boot id of this kernel.
     pub(super) fn at(path: PathBuf) -> Self {
         let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
         let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
@@ -56,19 +56,20 @@ impl Root {
         &self.path
     }
 
-    /// No link leads out of the root: an absolute link begins at the root, and no link leads above the root.
+    /// The path of a file below the root. Links stay below the root: an absolute link begins at the root, and `..`
+    /// stops at the root.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         below(&self.path, path)
     }
 
-    /// On a live host, it shows the network namespace of the calling thread.
+    /// A file in `/proc/net`. On a live host, the file is from the network namespace of the calling thread.
     pub(super) fn net(&self, name: &str) -> PathBuf {
         if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.file("proc/net").join(name) }
     }
 }
 
-/// A path below a root, with all links resolved. The tree must not change meanwhile: if a program makes a link later,
-/// [`open_file`] does not follow it. openat2(2) is not used, because it needs Linux 5.6.
+/// A path below a root, with all links resolved. If a program puts a link into the path later, [`open_file`] refuses
+/// the link. openat2(2) would need Linux 5.6.
 fn below(root: &Path, path: &str) -> PathBuf {
     let names = |path: &Path| -> Vec<OsString> {
         let named = |component: Component<'_>| match component {
@@ -98,7 +99,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(taken)
 }
 
-/// A FIFO, a device, a directory or a link is refused at once.
+/// Opens a regular file. Refuses a FIFO, a device, a directory or a link at once.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -123,8 +124,8 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 /// Files in `/proc/sys` need one read. A list such as `ip_local_reserved_ports` answers only the first read, and cuts
 /// the list to the requested size (kernel/sysctl.c `proc_do_large_bitmap`). `std::fs::read` would begin with 32 bytes.
 /// Most values are short, and the kernel clears as many bytes as are requested (fs/proc/proc_sysctl.c
-/// `proc_sys_call_handler`). So the first read requests a page, and only a value that fills the page is read again,
-/// with `limit`.
+/// `proc_sys_call_handler`). So the first read requests a page. A value that fills the page is read again, with
+/// `limit`.
 ///
 /// # Errors
 /// A `Gap` with the path if the file cannot be read, is longer, or is not UTF-8.
@@ -150,8 +151,8 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
 }
 
-/// The content of a file of unknown size, as most files below `/proc` are. At most `limit` bytes are read, even if a
-/// process makes the file longer. `std::fs::read` would read 32 bytes at first, then 64, and so on.
+/// The content of a file of unknown size, such as most files below `/proc`. At most `limit` bytes are read, because a
+/// process may make the file longer. `std::fs::read` would begin with 32 bytes, and then read 64, and so on.
 pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(PAGE);
     open_file(path)?.take(limit).read_to_end(&mut bytes)?;
@@ -167,7 +168,7 @@ pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> 
     open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }
 
-/// Passes each line to `take`. `take` returns `None` if a line has a wrong form.
+/// Passes each line to `take`. `take` returns `None` for a malformed line.
 ///
 /// # Errors
 /// A `Gap` with `name`, the line's number and the `wanted` form.

@@ -1,9 +1,9 @@
 //! Links, addresses and default gateways over rtnetlink (rtnetlink(7)).
 //!
-//! `netlink-packet-route` has the messages and their attributes. This reader uses only its parsers of single
-//! attributes. The parsers of `LinkMessage`, `AddressMessage` and `RouteMessage` fail completely if one attribute
-//! differs from the form that this version of the crate expects. So if a later kernel adds or changes an attribute, the
-//! addresses of the node would be unread. This reader parses only the attributes that Portreeve uses.
+//! The crate `netlink-packet-route` has the messages and their attributes. Its parsers of `LinkMessage`,
+//! `AddressMessage` and `RouteMessage` fail on a whole message if one attribute has an unexpected form. So a change in
+//! a later kernel could make the addresses of the node unread. This reader uses only the parsers of single attributes,
+//! for the attributes that Portreeve needs.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// The code uses only the kind of this attribute, not its address.
+/// A placeholder: the code uses only the kind of the attribute, not this address.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.
@@ -51,8 +51,8 @@ pub struct DefaultRoutes {
 /// Reads every link and address, and the default routes of the main table.
 ///
 /// # Errors
-/// The `Gap` of the links or of the addresses, because an address cannot be judged without its link. If the routes
-/// cannot be read, only the gateways are unread.
+/// The `Gap` of the links or of the addresses: an address without its link is of no use. If the routes cannot be read,
+/// only the gateways are unread.
 pub fn read() -> Result<Interfaces, Gap> {
     read_over(&mut connection(Family::Route, true))
 }
@@ -84,13 +84,13 @@ where
     let mut routes = DefaultRoutes::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
-        // If there is no route, the table does not exist.
+        // With no route, the kernel has no table, and answers ENOENT.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
         let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
         routes.gateways.extend(of_family.gateways);
         routes.links.extend(of_family.links);
     }
-    // A kernel without IPv6 answers the request for IPv6 routes with the IPv4 routes.
+    // A kernel without IPv6 answers the request for IPv6 routes with the IPv4 routes, so duplicates are removed.
     routes.gateways.sort_unstable();
     routes.gateways.dedup();
     routes.links.sort_unstable();
@@ -98,7 +98,7 @@ where
     Ok(routes)
 }
 
-/// Counters take most of the kernel's time for a link, and Portreeve does not use them.
+/// The request leaves out counters, which Portreeve does not use: they would take most of the kernel's time for a link.
 fn every_link() -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
@@ -109,8 +109,8 @@ fn every_address() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetAddress(AddressMessage::default())
 }
 
-/// The request for the unicast routes of the main table. With it, the kernel does not walk over the table `local`,
-/// which has a route for every address. Before Linux 4.20, the kernel sends the routes of all tables.
+/// The request for the unicast routes of the main table. With this request, the kernel skips the table `local`, which
+/// has a route for every address. A kernel before Linux 4.20 sends the routes of all tables.
 fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
@@ -130,7 +130,7 @@ fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
     Request { source: Source::Addresses, what, kind, body, absent: None }
 }
 
-/// The link in a message; `None` if the message is about another object.
+/// The link in a message. `None` if the message is about another object.
 pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
         return Ok(None);
@@ -148,7 +148,8 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     let (mut tunnel, mut is_of_another) = (None, false);
     for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
         let attribute = attribute?;
-        // Names are read as bytes. If a name is not UTF-8, the crate's `IfName` would fail, and with it the whole dump.
+        // Names are parsed as bytes. On a name that is not UTF-8, the crate's `IfName` would fail, and then the whole
+        // dump would fail.
         if is(&attribute, &LinkAttribute::IfName(String::new())) {
             link.name = name(attribute.value(), NAME);
         } else if is(&attribute, &LinkAttribute::LinkInfo(Vec::new())) {
@@ -162,19 +163,20 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
             }
         }
     }
-    // A tunnel that was made in another network namespace has its port in that namespace, even if the link moves.
+    // A tunnel has its port in the network namespace in which it was made, even after its link moves to another
+    // namespace.
     if let Some((port, opened)) = tunnel.filter(|_| !is_of_another) {
         (link.udp_port, link.tunnel) = (port, Some(opened));
     }
     Ok(Some(link))
 }
 
-/// The UDP port of a tunnel, and how the kernel opens the port. The port is `None` for WireGuard, because it is not
+/// The UDP port of a tunnel, and how the kernel opens the port. The port of WireGuard is `None`, because it is not
 /// read.
 type Opened = (Option<u16>, Tunnel);
 
-/// `IFLA_LINKINFO`: the kind, and the UDP port, if the kernel listens on a port for links of this kind. WireGuard
-/// reports its port over its own netlink family, only with CAP_NET_ADMIN, and together with its private key.
+/// `IFLA_LINKINFO`: the kind of the link, and its UDP port if the kernel listens for links of this kind. WireGuard
+/// reports its port over another netlink family, only with CAP_NET_ADMIN, and together with its private key.
 fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     let (mut kind, mut data) = (None, None);
     for attribute in attributes(info) {
@@ -211,7 +213,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     let (mut port, mut tunnel, mut families) = (None, Tunnel::default(), &[IpFamily::V4][..]);
     for attribute in attributes(data) {
         let attribute = attribute?;
-        // A flag is either present or absent. Every other attribute is present, with the value 0 or 1.
+        // A flag is either present or absent. Other attributes are always present, with the value 0 or 1.
         let (number, is_set) = (Some(attribute.kind()), attribute.value().first() != Some(&0));
         if number == its_port {
             port = Some(parse_u16_be(attribute.value()).map_err(|_| Malformed("the port of a tunnel"))?);
@@ -228,15 +230,15 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     tunnel.options.sort();
     tunnel.options.dedup();
     tunnel.id = tunnel.id.filter(|_| !tunnel.external);
-    // An external device opens a socket of each family (vxlan_sock_add, geneve_open). bareudp opens one socket for both
-    // families (bareudp_create_sock).
+    // An external VXLAN or Geneve device opens a socket of each family (vxlan_sock_add, geneve_open). bareudp opens one
+    // socket for the two families (bareudp_create_sock).
     let both = tunnel.external || *kind == InfoKind::BareUdp;
     tunnel.families = if both { IpFamily::BOTH.to_vec() } else { families.to_vec() };
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The name in ip-link(8) of an option. All VXLAN devices on one socket have this option, or none has it. `external` is
-/// another such option.
+/// The name of an option in ip-link(8). VXLAN devices can share a socket only if they agree on this option. `external`
+/// is another option of this kind.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),
@@ -249,13 +251,13 @@ fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     options.into_iter().find(|(option, _)| is(attribute, option)).map(|(_, name)| name)
 }
 
-/// The address in a message; `None` if the message is about another object.
+/// The address in a message. `None` if the message is about another object.
 pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
         return Ok(None);
     }
     let header = AddressHeader::parse(message.body).map_err(|_| Malformed("an address with its header"))?;
-    // The dump has other families too, for example MCTP, whose addresses have one byte.
+    // The dump also has other families. For example, an address of MCTP has one byte.
     if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
         return Ok(None);
     }
@@ -271,11 +273,11 @@ pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result
             }
         }
     }
-    // If there is a peer, IFA_ADDRESS is the peer's address, and IFA_LOCAL is the node's own address.
+    // If the address has a peer, IFA_ADDRESS is the peer's address, and IFA_LOCAL is the node's own address.
     Ok(local.or(either).map(|ip| Address {
         ip,
         prefix: header.prefix_len,
-        // If a link appeared after the dump of links, its name is not known.
+        // A link that appeared after the dump of links has no known name.
         link: names.get(&header.index).map_or_else(|| format!("#{}", header.index).into(), Arc::clone),
     }))
 }
@@ -308,8 +310,8 @@ pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Resul
     Ok(())
 }
 
-/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. If the crate's parser cannot parse one
-/// attribute, it fails on all hops.
+/// `RTA_MULTIPATH`: each hop is a `struct rtnexthop` with attributes. The crate's parser would fail on all hops if it
+/// cannot parse one attribute.
 fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8]) -> Result<(), Malformed> {
     while !hops.is_empty() {
         let length = usize::from(u16::from_ne_bytes(bytes_at(hops, 0)?));
@@ -322,7 +324,7 @@ fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8])
     Ok(())
 }
 
-/// `RTA_GATEWAY`; or `RTA_VIA`, if the gateway's address and the route have different families.
+/// `RTA_GATEWAY`, or `RTA_VIA` if the gateway's address and the route are of different families.
 fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option<IpAddr>, Malformed> {
     let here = RouteAttribute::Gateway(UNSPECIFIED.into());
     if !is(attribute, &here) && !is(attribute, &RouteAttribute::Via(UNSPECIFIED.into())) {

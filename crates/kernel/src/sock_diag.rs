@@ -1,5 +1,5 @@
-//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h). This reader needs no privilege and parses
-//! no text, and the kernel filters the sockets.
+//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h). This reader works without privileges. The
+//! kernel filters the sockets, and answers in binary form.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
 
-/// The request for sockets of both families. Only TCP has it.
+/// A request for sockets of the two families. Only TCP has this kind of request.
 const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
@@ -23,8 +23,7 @@ const INET_DIAG_BC_D_GE: u8 = 4;
 const INET_DIAG_BC_D_LE: u8 = 5;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// The size of a test in a filter program, in bytes. The next sizes are for a jump, and for a range: two tests and a
-/// jump.
+/// The sizes of parts of a filter program, in bytes: a test, a jump, and a range. A range has two tests and a jump.
 const TEST: usize = 8;
 const JUMP: usize = 4;
 const RANGE: usize = 2 * TEST + JUMP;
@@ -33,11 +32,11 @@ const RANGES: usize = 8;
 const MESSAGE: usize = 72;
 /// `sizeof(struct sockaddr_storage)`.
 const STORAGE: usize = 128;
-/// The value of `idiag_timer` while a segment is sent again.
+/// The value of `idiag_timer` during a retransmission.
 const TIMER_RETRANSMIT: u8 = 1;
 
-/// Adds every requested socket to `collected`, in the network namespace of the calling thread. Only TCP has one table
-/// for both families. If a table changes during the walk, it may show a socket twice.
+/// Adds every requested socket to `collected`, in the network namespace of the calling thread. If a table changes
+/// during the walk, `each` may get a socket twice.
 ///
 /// # Errors
 /// As for the dump of a connection, in `netlink/connection.rs`. `NotSupported` if the kernel has no diag module for the
@@ -61,7 +60,7 @@ pub fn walk<T: Clone>(
             body: &body,
             absent: None,
         };
-        // Each dump starts with a copy, so if a dump is torn, only its own sockets are lost.
+        // Each dump starts with a copy. So after a torn dump, the sockets of earlier dumps are still there.
         collected = connection.dump(
             &dump,
             || collected.clone(),
@@ -81,17 +80,17 @@ pub fn walk<T: Clone>(
     Ok(collected)
 }
 
-/// The requests of a walk: one request for TCP in both families, and for other protocols one request for each requested
-/// family.
+/// The requests of a walk. TCP needs one request for the two families. Other protocols need one request for each
+/// requested family.
 fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     let of = |ports: Option<&PortSet>, tests| {
         ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges, tests))
     };
-    // One filter program is enough, because a request by ports of peers has no local ports.
+    // One filter program is enough: a request has either local ports or ports of peers.
     let filter = of(request.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
         .or_else(|| of(request.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
-    // SCTP has other numbers for the states of associations. For SCTP, the kernel compares only LISTEN.
+    // The states of SCTP associations have other numbers. For SCTP, the kernel compares only LISTEN.
     let states = request.states.0.to_ne_bytes();
     let finish = |mut body: Vec<u8>| {
         body.extend(filter.iter().flatten());
@@ -110,8 +109,9 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
     }
 }
 
-/// At most [`RANGES`] ranges that contain all of `ports`, and leave out the widest ranges of other ports. The kernel
-/// filters out other sockets with a few comparisons. To send and parse a socket would take longer.
+/// At most [`RANGES`] ranges that contain all of `ports`. The gaps between the ranges are the widest gaps in `ports`.
+/// With these ranges, the kernel drops other sockets after a few comparisons. Sending and parsing a socket would take
+/// longer.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
@@ -131,10 +131,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
 }
 
 /// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
-/// tests, *at least* and *at most*, are for local ports or for ports of peers. A test has two words: the operation with
-/// its jumps, and a word whose jump field is the port. If the program reaches the end, the socket matches; if it jumps
-/// beyond the end, the socket does not match. `inet_diag_bc_audit` requires that the path after each match is straight,
-/// so each range ends with a jump to the end.
+/// tests, *at least* and *at most*, are for local ports or for ports of peers. A test has two words. The first word has
+/// the operation and its jumps. The jump field of the second word is the port. A socket matches if the program reaches
+/// its end, and does not match if the program jumps beyond its end. `inet_diag_bc_audit` requires a straight path after
+/// each match, so each range ends with a jump to the end.
 fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     let length = ranges.len() * RANGE - JUMP;
     let mut program = Vec::with_capacity(length);
@@ -146,7 +146,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     for (index, range) in ranges.iter().enumerate() {
         let left = length - index * RANGE;
         let is_last = index + 1 == ranges.len();
-        // Ranges ascend. So if a port is below this range, it is in none of the later ranges.
+        // The ranges ascend. So a port below this range is in none of the later ranges.
         program.extend([operation(at_least, TEST, left + 4), port(range.first)].concat());
         let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
         program.extend([operation(at_most, TEST, next), port(range.last)].concat());
@@ -186,8 +186,8 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
-            // The message itself has the address at which the last association of a listener arrived. This attribute
-            // has the listener's own addresses.
+            // The fixed part of the message has the address at which the last association of a listener arrived. This
+            // attribute has the listener's own addresses.
             (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
                 record.local = sockaddr(payload)?.unwrap_or(record.local);
             }
@@ -199,7 +199,8 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     Ok(Some(record))
 }
 
-/// The addresses of an SCTP listener after the first. A program can bind it to several addresses (`sctp_bindx`).
+/// The addresses of an SCTP listener after the first. A program can bind one listener to several addresses
+/// (`sctp_bindx`).
 pub fn other_locals(record: &Record, body: &[u8]) -> Result<Vec<IpAddr>, Malformed> {
     let mut others = Vec::new();
     if (record.protocol, record.state) != (Protocol::Sctp, State::Listen) {
@@ -215,7 +216,7 @@ pub fn other_locals(record: &Record, body: &[u8]) -> Result<Vec<IpAddr>, Malform
     Ok(others)
 }
 
-/// The first address in a list of `struct sockaddr_storage`. `None` for a family other than IPv4 and IPv6.
+/// The first address in a list of `struct sockaddr_storage`. `None` if the family is neither IPv4 nor IPv6.
 fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
     let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
     Ok(match u8::try_from(family) {
@@ -232,8 +233,8 @@ fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malform
     })
 }
 
-/// The state of an SCTP socket. An endpoint has a TCP state and no peer. An association has a state of SCTP
-/// (include/net/sctp/constants.h).
+/// The state of an SCTP socket. An endpoint has no peer, and its state is a TCP state. The state of an association is
+/// an SCTP state (include/net/sctp/constants.h).
 pub fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
     match number {
         _ if remote_port == 0 => State::from_number(number),
@@ -253,7 +254,7 @@ mod tests {
     use crate::record::States;
     use portreeve_facts::{PortSet, Source};
 
-    /// `[::]:30080` in LISTEN, v6only off, cgroup 1; made by hand after `struct inet_diag_msg`.
+    /// `[::]:30080` in LISTEN, v6only off, cgroup 1. Made by hand in the format of `struct inet_diag_msg`.
     fn listening() -> Vec<u8> {
         let mut bytes = vec![AF_INET6, 10, 0, 0, 0x75, 0x80, 0, 0];
         bytes.resize(64, 0);

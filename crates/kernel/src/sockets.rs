@@ -1,4 +1,4 @@
-//! The sockets of one network namespace, from the best reader that this kernel has.
+//! Reads the sockets of one network namespace in the best way that this kernel has.
 
 use std::{
     cell::RefCell,
@@ -13,33 +13,33 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};
 
-/// Reads sockets over sock_diag. If the kernel has no sock_diag, reads the text tables.
+/// Reads sockets over sock_diag. On a kernel without sock_diag, reads the text tables.
 #[derive(Debug)]
 pub struct Sockets {
     net: PathBuf,
     sock_diag: Option<RefCell<SockDiagConnection>>,
 }
 
-/// Every listener, and how the listeners were read.
+/// All listeners, and the way in which they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listeners {
     /// The sockets, sorted by protocol, port and address.
     pub sockets: Vec<Socket>,
-    /// The readers, for messages: `sock_diag`, or the protocols that were read from `/proc/net`, which lacks some
-    /// facts.
+    /// The way in which sockets were read, for messages: `sock_diag`, or the protocols that were read from `/proc/net`.
+    /// Sockets from `/proc/net` lack some facts.
     pub read_from: String,
     /// The reason why UDP sockets are missing.
     pub no_udp: Option<Gap>,
 }
 
-/// The largest number of listeners that are kept, of all protocols together. Otherwise a program could fill the agent's
-/// memory with listeners. The agent's pod has 128 MiB. A listener takes about 300 bytes, and twice as much during the
-/// next scan. The largest nodes have a few thousand listeners.
+/// The largest number of listeners that are kept, of all protocols together. Without a limit, a program could fill the
+/// agent's memory with listeners. The agent's pod has 128 MiB. A listener takes about 300 bytes, and about 600 bytes
+/// during the next scan. The largest nodes have a few thousand listeners.
 const MOST_LISTENERS: usize = 65_536;
 
 impl Sockets {
-    /// The live sockets in the network namespace of the calling thread. The namespace must be the same for every walk.
-    /// `proc` is the place where the host's `/proc` is mounted.
+    /// The live sockets in the network namespace of the calling thread. Each walk must be in this namespace. `proc` is
+    /// the mount of the host's `/proc`.
     pub fn live(proc: &Path) -> Self {
         Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
     }
@@ -49,18 +49,18 @@ impl Sockets {
         Self { net: net.to_owned(), sock_diag: None }
     }
 
-    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends only
-    /// on their number, not on the number of connections.
+    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on the
+    /// number of these sockets, not on the number of connections.
     ///
     /// # Errors
-    /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if there are too many sockets to keep. If
-    /// only UDP has too many, the other protocols are known. A kernel without SCTP is no error.
+    /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if TCP and SCTP have too many sockets. If
+    /// only UDP has too many sockets, the other protocols are returned. A kernel without SCTP is no error.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         self.at_most(MOST_LISTENERS)
     }
 
-    /// Keeps either all sockets of a protocol or none: if some sockets are missing, no port is known to be free. Any
-    /// user can make too many UDP sockets, because this needs no privilege. So UDP is read last.
+    /// Reads the listeners of each protocol. A protocol with too many sockets is dropped: if some sockets are missing,
+    /// no port is known to be free. Any user can make too many UDP sockets without a privilege. So UDP is read last.
     fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();
@@ -101,20 +101,21 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// It uses sock_diag if this kernel has sock_diag for the protocol, and if this process may use it. If a filter of
-    /// system calls refuses netlink, `/proc/net` shows the same sockets.
+    /// Uses sock_diag if the kernel has sock_diag for the protocol, and if this process may use it. If a filter of
+    /// system calls refuses netlink, `/proc/net` shows these sockets.
     pub(super) fn walk<T: Clone>(
         &self,
         request: &SocketRequest<'_>,
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // If SCTP has no tables, the kernel has not loaded SCTP. A request to sock_diag would then make the kernel
-        // search for a module.
+        // If SCTP has no tables, the kernel has not loaded SCTP. In this case, a request to sock_diag would make the
+        // kernel search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {
-            // For each family, the kernel walks over all of the tens of thousands of buckets of the UDP table.
+            // A walk of UDP visits tens of thousands of buckets for each family. So IPv6 is skipped if it has no
+            // sockets.
             let only_v4 = request.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
@@ -124,7 +125,7 @@ impl Sockets {
                     return match read {
                         Ok(seen) => Ok((seen, ReadFrom::Text)),
                         // SCTP is not loaded, or the process may read neither its table nor netlink. For other
-                        // protocols, the `Gap` of netlink is kept, because netlink is the better reader.
+                        // protocols, the `Gap` of netlink is returned, because netlink is the better way.
                         Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
                         Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
                     };

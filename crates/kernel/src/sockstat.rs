@@ -1,5 +1,5 @@
-//! `/proc/net/sockstat` and `/proc/net/sockstat6`: the numbers of sockets. Reading them needs no walk over sockets
-//! (net/ipv4/proc.c, net/ipv6/proc.c).
+//! `/proc/net/sockstat` and `/proc/net/sockstat6`: the numbers of sockets. The kernel keeps these numbers, so a read is
+//! cheap (net/ipv4/proc.c, net/ipv6/proc.c).
 
 use std::{
     io::{BufRead, Read},
@@ -9,18 +9,19 @@ use std::{
 use super::root::{Root, each_line, open_file, unread};
 use portreeve_facts::{Gap, SockStat, Source, Why};
 
-/// Three times the size of each file. The files of every pod of a node are read, so the buffer is not on the heap.
+/// About three times the size of each file. The buffer is on the stack, because the files of every pod of a node are
+/// read.
 const LONGEST: usize = 1024;
 
-/// Reads both families of the host, and adds their counts.
+/// Reads the two families of the host, and adds their counts.
 ///
 /// # Errors
-/// A `Gap` with the file. If `sockstat6` is missing, the kernel has no IPv6, which is no error.
+/// A `Gap` with the file. A kernel without IPv6 has no `sockstat6`, which is no error.
 pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }
 
-/// Reads both families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds their counts.
+/// Reads the two families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds their counts.
 ///
 /// # Errors
 /// As `read`.
@@ -30,16 +31,16 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
     sums.finish(net)
 }
 
-/// The largest number of sockets of one protocol, including TIME_WAIT, that a network namespace can have. Its
-/// `/proc/<pid>/net` is at `net`. If the namespace has fewer than `few` sockets of any kind, returns their number, and
-/// reads only one file.
+/// The largest number of sockets of one protocol that a network namespace can have, including TIME_WAIT. `net` is its
+/// `/proc/<pid>/net`. If the namespace has fewer than `few` sockets of all kinds together, returns this smaller number
+/// after reading one file.
 ///
 /// # Errors
 /// As `read`.
 pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
-    // Before Linux 4.16, the kernel added the counts of all namespaces, and did not count sockets that no process has.
+    // Before Linux 4.16, the kernel added the counts of all namespaces, but left out sockets without a process.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);
@@ -48,8 +49,8 @@ pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(sums.finish(net)?.of_one_protocol())
 }
 
-/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket. False if the file does not
-/// show this.
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket. Returns false if the file
+/// does not contain the count.
 pub fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
@@ -61,7 +62,7 @@ fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     Ok(buffer.get(..read).unwrap_or_default())
 }
 
-/// The counts of `/proc/net/sockstat` and `sockstat6` (net/ipv4/proc.c), added.
+/// The sums of the counts in `/proc/net/sockstat` and `sockstat6` (net/ipv4/proc.c).
 #[derive(Default)]
 pub struct Sums {
     used: Option<u32>,
@@ -72,7 +73,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// A count without a family is for both families.
+    /// Reads `sockstat`. A count without a family includes IPv4 and IPv6.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
@@ -106,7 +107,7 @@ impl Sums {
                 _ => return Some(()),
             };
             *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
-            // The file has this count once, for both families.
+            // The file has this count once, for the two families together.
             if let (Some(wait), "TCP") = (wait, protocol) {
                 *wait = Some(count(counts, "tw")?);
                 self.tcp_everywhere = Some(count(counts, "alloc")?);

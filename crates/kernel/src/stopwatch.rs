@@ -1,4 +1,4 @@
-//! The time and the processor time that each reader takes.
+//! The wall time and the processor time of each reader.
 
 use std::{
     cell::RefCell,
@@ -9,15 +9,15 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use portreeve_facts::Source;
 
-/// The time that each reader of one scan took. Several readers may wait at the same time.
+/// The time of each reader in one scan. The times can overlap, because several readers may wait at once.
 pub type Took = BTreeMap<Source, Spent>;
 
 /// The time of one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// The time from the beginning to the end.
+    /// The time from the beginning of the reader to its end.
     pub wall: Duration,
-    /// The processor time of the reader's thread. Zero if the reader waits for an answer while other readers run.
+    /// The processor time of the reader's thread. Zero for a reader that waits for an answer while other readers run.
     pub processor: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Stopwatch {
         self.on_each(&[source], reader)
     }
 
-    /// Runs `reader`, which reads for several sources at once. Each source gets an equal part of the time.
+    /// Runs `reader` for several sources at once. Each source gets an equal part of its time.
     pub(super) fn on_each<T>(&self, sources: &[Source], reader: impl FnOnce() -> T) -> T {
         let (begun, processor) = (Instant::now(), thread_cpu_time());
         let read = reader();
@@ -47,7 +47,7 @@ impl Stopwatch {
         read
     }
 
-    /// Adds a time, because a source may be read in several places.
+    /// The times are added, because a source may be read in several places.
     fn add(&self, source: Source, spent: Spent) {
         let mut took = self.0.borrow_mut();
         let sum = took.entry(source).or_default();
@@ -60,10 +60,10 @@ impl Stopwatch {
     }
 }
 
-/// The processor time of the calling thread. `getrusage` is not used, because many kernels update it only at a tick, so
-/// it misses short work.
+/// The processor time of the calling thread. `getrusage` would miss short work, because many kernels update it only at
+/// a tick.
 pub fn thread_cpu_time() -> Duration {
-    // Only Linux has agents. Other systems use the clock of the whole process.
+    // Agents run only on Linux. Other systems use the clock of the whole process.
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
     #[cfg(target_os = "linux")]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, text};
 
-/// The largest file that is read. The longest port list that the kernel can print has 32,768 ports that are not
-/// adjacent, with 6 bytes each.
+/// The greatest length of a file, in bytes. The longest list of ports has 32,768 ports that are not adjacent, with 6
+/// bytes each.
 const LONGEST: usize = 256 * 1024;
 
 pub(super) fn read(root: &Root) -> Sysctls {

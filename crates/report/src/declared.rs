@@ -1,5 +1,5 @@
-//! The objects that declare a port, for a cluster without agents: as text, and as a part of the JSON document of
-//! `owner`.
+//! The objects that declare a port, in a cluster without agents. There are two forms: text, and a part of the JSON
+//! document of `owner`.
 
 use std::io::{self, Write};
 
@@ -21,14 +21,14 @@ use portreeve_rules::findings::Severity;
 /// The largest number of objects in the text.
 const MOST: usize = 64;
 
-/// The objects that declare a port of nodes, from the API server only. No node was scanned.
+/// The objects that declare a port of nodes, according to the API server. No node was scanned.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DeclaredEntry {
     /// Every object that claims the port.
     claims: Vec<ClaimEntry>,
-    /// The unread input. More objects may claim the port.
+    /// Unread input. Unread objects may also claim the port.
     unknown: Vec<Unknown>,
-    /// The shell command that scans a node once, and deletes its pod.
+    /// A shell command that scans a node once and then deletes its pod.
     command: String,
 }
 
@@ -44,12 +44,12 @@ struct ClaimEntry {
     namespace: String,
     /// The name.
     name: String,
-    /// The node of a pod; absent for a Service, and for a pod without a node.
+    /// The node of a pod; absent for a Service and for a pod that is not scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
 }
 
-/// A port, the objects that claim it, and a command that scans a node.
+/// A port, the objects that claim the port, and a command that scans a node.
 #[derive(Debug)]
 pub struct DeclaredReport<'a> {
     /// The port.
@@ -63,8 +63,8 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// The result: whether all input was read. If a right is missing, the user lacks this right. So the unread input
-    /// counts with every profile.
+    /// The result: whether all input was read. A missing right is a right of the user, so unread input counts with
+    /// every profile.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))
@@ -125,8 +125,9 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }
 
-/// The command that scans a node with a pod, and deletes the pod. The pod gets the objects that the user may read. It
-/// runs in the host's network, without root and without capabilities. `port` may have a protocol, as in `owner`.
+/// The command that scans a node with a pod, and deletes the pod. The command sends the pod the objects that the user
+/// may read. The pod runs in the host's network, without root and without capabilities. `port` may have a protocol, as
+/// in `owner`.
 pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,

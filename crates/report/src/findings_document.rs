@@ -1,4 +1,5 @@
-//! Findings of one node or of many as one document, `portreeve.findings/v1`: JSON and YAML. Later versions of v1 only add fields.
+//! The document `portreeve.findings/v1`, as JSON or YAML: the findings of one node or of many nodes. Later versions of
+//! v1 only add fields.
 
 use std::{
     io::{self, Write},
@@ -38,21 +39,23 @@ pub(super) struct FindingsDocument<'a> {
     pub(super) schema: &'static str,
     /// The version of the program that wrote the document.
     pub(super) version: &'static str,
-    /// The result: `findings` of at least `--min-severity` (`warning`), otherwise `not-checked`, otherwise `clear`. The exit code of a
-    /// command agrees.
+    /// The result. `findings`: a finding has at least the severity `--min-severity` (by default `warning`). Otherwise
+    /// `not-checked` if necessary input is missing, or else `clear`. The exit code of a command agrees.
     pub(super) result: CheckResult,
-    /// The namespace in which the agents were listed. Nodes without an agent there are not included. Absent in a report
-    /// of one node.
+    /// The namespace in which agents were searched; absent in a report of one node. A node without an agent in this
+    /// namespace is not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_namespace: Option<&'a str>,
     /// How many agents were queried; absent if all agents were queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<Partial>,
-    /// The findings, worst first: each problem once, with all its nodes.
+    /// The findings, worst first. Each problem occurs once, with all its nodes.
     pub(super) findings: &'a [Incident],
-    /// The rules and inputs that a node could not judge or read. If an agent could not be queried, the reason.
+    /// The rules that a node could not judge, and the inputs that it could not read. For an agent that could not be
+    /// queried, the reason.
     pub(super) unknown: Vec<UnknownOn<'a>>,
-    /// How many findings are not reported, because they are in another namespace, are of another rule, or have a lower severity.
+    /// How many findings are not reported: they are in another namespace, are of another rule, or have a lower
+    /// severity.
     pub(super) hidden: usize,
     /// One entry for each node, or for each queried agent.
     pub(super) nodes: &'a [Node],
@@ -62,38 +65,39 @@ pub(super) struct FindingsDocument<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// The node's name; empty if an agent's pod has none.
+    /// The node's name; empty if an agent's pod has no node.
     pub node: Arc<str>,
     /// The agent's pod; absent if no agent was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Arc<str>>,
-    /// The version of the agent; absent if it could not be queried.
+    /// The version of the agent; absent if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The time at which the scan began, RFC 3339; absent if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub looked_at: Option<String>,
-    /// The age of the scan when the document was written, in seconds of a monotonic clock; absent in a document of `portreeve check`.
+    /// The age of the scan at the time of the document, in seconds of a monotonic clock; absent in a document of
+    /// `portreeve check`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
     /// The age from which the scan is too old to be trusted, in seconds; only in a document of an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_after_seconds: Option<u64>,
-    /// The age of the last scan that read connections, when the document was written, in seconds; only in a document of an agent.
+    /// The age of the last scan that read connections, at the time of the document, in seconds; only in a document of
+    /// an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_age_seconds: Option<u64>,
-    /// The proxy mode and its settings on this node; absent if not known, and in a document about many nodes.
+    /// The proxy mode and its settings on this node; absent if unknown, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy: Option<Proxy>,
-    /// The NodePort range; absent if not known, and in a document about many nodes.
+    /// The NodePort range; absent if unknown, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_port_range: Option<Range>,
-    /// How many of the rules that ran could judge all their subjects; absent in a document about many nodes.
+    /// How many rules ran, and how many of them judged all their subjects; absent in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedRules>,
-    /// The findings as this node reports them, worst first; absent in a document of one node, and if the agent could
-    /// not be queried.
+    /// The findings of this node, worst first; absent in a document of one node, and if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
     /// The unjudged rules and unread inputs, or the reason why the agent could not be queried. The document has them in `unknown`, not in
@@ -105,7 +109,7 @@ pub struct Node {
 /// An unknown result of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct UnknownOn<'a> {
-    /// The node's name; empty if an agent's pod has none.
+    /// The node's name; empty if an agent's pod has no node.
     pub(super) node: &'a str,
     #[serde(flatten)]
     pub(super) what: &'a Unknown,

@@ -177,6 +177,9 @@ pub(super) struct Conflict {
 
 /// The conflict that a bind causes. `None` if the conflict is not certain. Examples: an allowed bind whose claim no
 /// longer exists, and a container runtime that holds the hostPort for its pod.
+///
+/// # Errors
+/// If no rule could judge the bind, because an input was not read.
 pub(super) fn conflict(
     snapshot: &Snapshot,
     bind: &Bind,

@@ -133,6 +133,9 @@ impl GuardConfig {
 
     /// The change that a run would make now. The second value is the reason why the record is malformed, if any. The
     /// function takes no lock, because another guard may be running.
+    ///
+    /// # Errors
+    /// If the list or the record cannot be read.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<(Plan, Option<String>), GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
         let place = Place::below(&self.host_root)?;

@@ -69,6 +69,10 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
 
     /// Requests a dump. `start` makes a new value, and `each` adds one message to this value. A torn dump and its value
     /// are dropped, and the dump is requested again. There are at most three requests.
+    ///
+    /// # Errors
+    /// A [`Gap`] of the request's source. The kernel refused the request or took too long, every attempt was torn, or a
+    /// message cannot be parsed.
     pub fn dump<T>(
         &mut self,
         request: &Request<'_>,

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::http::Answer;
 use portreeve_facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text};
 
-/// The settings in the object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, so the fields have the
-/// names of Go, and releases moved some fields (cmd/kube-proxy/app/server.go `cz.Set(config)`,
-/// pkg/proxy/apis/config/types.go). So names are compared without case, and the cluster's CIDRs are read from both
-/// places.
+/// Parses the settings in the object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, so fields have Go
+/// names, and releases moved some fields (cmd/kube-proxy/app/server.go `cz.Set(config)`,
+/// pkg/proxy/apis/config/types.go). So upper and lower case do not matter in names, and the cluster's CIDRs are read
+/// from two places.
 pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     let malformed = |wanted| answer.malformed(Source::ProxyConfig, wanted);
     let document: Value = serde_json::from_str(&answer.body).map_err(|_| malformed("JSON"))?;
@@ -63,8 +63,8 @@ mod tests {
         Answer { place: "127.0.0.1:10249/configz".to_owned(), status: StatusCode::OK, body: body.to_owned() }
     }
 
-    // The form of pkg/proxy/apis/config/types.go in kube-proxy 1.36. The names are Go's, because the internal type has
-    // no tags.
+    // The form of pkg/proxy/apis/config/types.go in kube-proxy 1.36. The internal type has no tags, so the names are Go
+    // names.
     const CONFIGZ: &str = r#"{"kubeproxy.config.k8s.io":{"Linux":{"MasqueradeAll":false,"OOMScoreAdj":-999},
         "FeatureGates":{},"HostnameOverride":"n1","BindAddress":"0.0.0.0","HealthzBindAddress":"0.0.0.0:10256",
         "MetricsBindAddress":"127.0.0.1:10249","Mode":"nftables",

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use crate::http::Answer;
 use portreeve_facts::{Gap, ProxyMetrics, Source, text};
 
-/// The largest number of label sets of one metric that are distinguished. kube-proxy has one label set for each address
+/// The largest number of label sets of one metric that are kept apart. kube-proxy has one label set for each address
 /// family.
 const LABEL_SETS: usize = 8;
 
 /// The values of `/metrics` that rules use (Prometheus text format 0.0.4).
 pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     let mut metrics = ProxyMetrics::default();
-    // Since 1.33, kube-proxy has a series for each family.
+    // Since version 1.33, kube-proxy has a series for each address family.
     let mut syncs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for line in answer.body.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, labels, rest)) = series(line) else { continue };
@@ -38,7 +38,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
             _ => {}
         }
     }
-    // If the families differ, the family with the largest lag decides.
+    // If the address families differ, the family with the largest lag is used.
     let lag = |(synced, queued): &(f64, f64)| queued - synced;
     if let Some((synced, queued)) = syncs.into_values().max_by(|one, other| lag(one).total_cmp(&lag(other))) {
         (metrics.last_sync, metrics.last_queued) = (moment(synced), moment(queued));
@@ -49,7 +49,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     Ok(metrics)
 }
 
-/// The name, the labels without braces, and the rest of a line.
+/// The name, the labels without braces, and the value part of a line.
 fn series(line: &str) -> Option<(&str, &str, &str)> {
     let end = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(end);
@@ -74,7 +74,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// A time from seconds since 1970; `None` for 0, which is the value until kube-proxy sets the gauge.
+/// A time from seconds since 1970. `None` for 0, because the gauge is 0 until kube-proxy sets it.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "a cast of a float saturates, and Timestamp refuses a value out of range"
@@ -95,7 +95,7 @@ mod tests {
         Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body: body.to_owned() }
     }
 
-    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go). The second family has a lag.
+    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go). The second address family has a lag.
     const SERIES: &str = r#"# HELP process_max_fds Maximum number of open file descriptors.
 # TYPE process_max_fds gauge
 process_max_fds 1.048576e+06

@@ -16,15 +16,15 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// The longest answer of `/proxyMode` and `/configz`, which are short. Below: the longest `/metrics`, which has about
-/// 200 KiB on a busy kube-proxy.
+/// The greatest length of an answer at `/proxyMode` and `/configz`, which are short. Below: the greatest length of
+/// `/metrics`. A busy kube-proxy has about 200 KiB of metrics.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
 const MOST_PLACES: usize = 4;
 
-/// The answers of kube-proxy, and the place that gave them.
+/// The answers of kube-proxy, and the address at which it answered.
 pub struct Answers {
-    /// The place that answered with a mode. If another program has the port, it is not the proxy.
+    /// The address at which a mode was answered. `None` if only another program answered.
     pub place: Option<SocketAddr>,
     pub(crate) mode: Reading<Learned<Mode>>,
     pub(crate) config: Reading<ProxyConfig>,
@@ -32,7 +32,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// No answers: every fact has the reason `gap`, with its own source.
+    /// No answers. Each fact is unread for the reason `gap`, with the fact's own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -44,10 +44,10 @@ impl Answers {
     }
 }
 
-/// The places at which kube-proxy may be queried, or the reason why there is none. The answer changes verdicts, and on
-/// a node without kube-proxy any process can listen at such a place. kube-proxy runs as root. So a place is queried
-/// only if all its listeners belong to root. The kernel translates the uid of the listeners into the user namespace of
-/// the reader.
+/// The places at which kube-proxy may be queried, or the reason why there is none. On a node without kube-proxy, any
+/// process can listen at such a place, and its answers would change findings. kube-proxy runs as root. So a place is
+/// queried only if all its listeners belong to root. The kernel translates the uids of listeners into the user
+/// namespace of the reader.
 ///
 /// # Errors
 /// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener does not belong to root, or if listeners were
@@ -67,7 +67,7 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
     }))
 }
 
-/// The places whose listeners all belong to root, and the reason why another place is left out.
+/// The places whose listeners all belong to root, and the reason why other places are left out.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
     let (mut trusted, mut doubted) = (Vec::new(), None);
     for place in places {
@@ -81,7 +81,8 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     (trusted, doubted)
 }
 
-/// Other addresses of this node with a listener of root on the same port. One of them may be `metricsBindAddress`.
+/// Other addresses of this node, at which root listens on the port of a place. One of these addresses may be
+/// `metricsBindAddress`.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
     let listens = |socket: &&Socket| {
@@ -111,8 +112,8 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
 }
 
 /// Requests `/proxyMode` from each place in turn. The first place that answers with a mode is queried for the other
-/// facts. If no place answers with a mode, the first place with a listener is queried. The proxy there may be too old
-/// to report its mode, or the listener is another program.
+/// facts. If no place answers with a mode, the first place with a listener is queried. At this place, the proxy may be
+/// too old to report its mode, or another program may listen.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();
@@ -147,7 +148,7 @@ pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     }
 }
 
-/// The answers, with the process that gave them: the owner of the listener at their place.
+/// The answers, with the process that gave them: the owner of the listener at `place`.
 pub fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
     let Answers { place, mode, config, metrics } = answers;
     let (cgroup, process) = match holder(place, &mode, listeners) {
@@ -173,7 +174,7 @@ fn holder(
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
     let listens = |socket: &&Socket| serves(socket, place);
-    // The kernel prefers the listener that is bound to exactly this address.
+    // The kernel prefers a listener on exactly this address to a listener on the wildcard address.
     let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
@@ -188,7 +189,7 @@ fn holder(
 /// The mode in kube-proxy's answer to `/proxyMode`.
 ///
 /// # Errors
-/// A `Gap` if the word is no mode of kube-proxy.
+/// A `Gap` if kube-proxy has no mode of this name.
 pub fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY

@@ -22,7 +22,7 @@ use portreeve_facts::Why;
 const TUNNELS: [(&str, u16); 3] = [("vxlan", 15), ("geneve", 5), ("bareudp", 1)];
 /// include/linux/socket.h
 const AF_MCTP: u8 = 45;
-/// An attribute that no kernel has yet.
+/// An attribute that kernels do not have yet.
 const LATER: u16 = 999;
 
 fn link_of(attributes: &[Vec<u8>]) -> Link {
@@ -55,14 +55,14 @@ fn gateways_of_route(to: u8, attributes: &[Vec<u8>]) -> Result<Vec<IpAddr>, Malf
     default_routes_of(to, attributes).map(|routes| routes.gateways)
 }
 
-// Linux 6.18, little endian: `strace -e trace=recvmsg -e read=all ip addr show dev lo`, the IPv4 message without its
-// nlmsghdr: 127.0.0.1/8 with IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_FLAGS.
+// Linux 6.18, little endian: `strace -e trace=recvmsg -e read=all ip addr show dev lo`. This is the IPv4 message
+// without its nlmsghdr: 127.0.0.1/8 with IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_FLAGS.
 const LOOPBACK: [u8; 44] = [
     2, 8, 128, 254, 1, 0, 0, 0, 8, 0, 1, 0, 127, 0, 0, 1, 8, 0, 2, 0, 127, 0, 0, 1, 7, 0, 3, 0, b'l', b'o', 0, 0, 8, 0,
     8, 0, 128, 0, 0, 0, 4, 0, 99, 0,
 ];
 
-/// A strict kernel refuses a request that sets another field (net/core/rtnetlink.c `rtnl_valid_dump_ifinfo_req`,
+/// A strict kernel refuses requests that set other fields (net/core/rtnetlink.c `rtnl_valid_dump_ifinfo_req`,
 /// net/ipv4/devinet.c `inet_valid_dump_ifaddr_req`, net/ipv4/fib_frontend.c `ip_valid_fib_dump_req`).
 #[test]
 fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
@@ -75,7 +75,7 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
     }
 }
 
-/// The result of the reader for these answers to its requests: links, addresses, and the routes of both families.
+/// What the reader makes of these four answers: links, addresses, IPv4 routes and IPv6 routes.
 fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }
@@ -221,7 +221,7 @@ fn vxlan_has_each_receive_option_once_and_a_vni_of_another_length_is_malformed()
     assert!(super::tunnel(&InfoKind::Vxlan, &attribute(1, &[1])).is_err());
 }
 
-/// `IFLA_LINK_NETNSID`: the kernel sends it if the port and the link are in different namespaces.
+/// The kernel sends `IFLA_LINK_NETNSID` if the port and the link are in different namespaces.
 #[test]
 fn a_tunnel_whose_port_is_in_another_namespace_has_none_here() {
     const IFLA_LINK_NETNSID: u16 = 37;
