@@ -100,8 +100,8 @@ pub struct Node {
     /// The findings of this node, worst first; absent in a document of one node, and if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// The unjudged rules and unread inputs, or the reason why the agent could not be queried. The document has them in `unknown`, not in
-    /// this entry.
+    /// The unjudged rules and unread inputs. If the agent could not be queried, the reason. The document lists them in
+    /// its own `unknown`.
     #[serde(skip)]
     pub(super) unknown: Vec<Unknown>,
 }
@@ -115,10 +115,10 @@ pub(super) struct UnknownOn<'a> {
     pub(super) what: &'a Unknown,
 }
 
-/// How many rules have judged.
+/// How many rules judged their subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JudgedRules {
-    /// Rules that judged all their subjects.
+    /// The number of rules that judged all their subjects.
     pub whole: usize,
     /// Rules that ran.
     pub run: usize,
@@ -142,9 +142,9 @@ impl JudgedRules {
 pub(super) struct Proxy {
     /// The proxy mode.
     mode: Mode,
-    /// The place from which the mode was read.
+    /// The source of the mode.
     source: String,
-    /// `nodePortAddresses`; empty means the mode's default, absent means not known.
+    /// `nodePortAddresses`. Empty stands for the mode's default. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_port_addresses: Option<Vec<String>>,
 }
@@ -157,7 +157,7 @@ pub(super) struct Range {
     first: u16,
     /// The highest port.
     last: u16,
-    /// The place from which the range was read.
+    /// The source of the range.
     source: String,
     /// The kind of the source.
     source_kind: RangeSource,
@@ -172,7 +172,7 @@ pub struct Problem {
     pub variant: String,
     /// The severity.
     pub severity: Severity,
-    /// Whether the finding is about this node or about the cluster. All nodes report the same finding about the cluster.
+    /// Whether the finding is about this node or about the cluster. A finding about the cluster is equal on all nodes.
     pub scope: Scope,
     /// The subject of the finding.
     pub subject: Subject,
@@ -182,18 +182,19 @@ pub struct Problem {
     /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
-    /// The outcome for the subject, in a word of the rule; absent if the rule has only one outcome.
+    /// A word of the rule for what happens to the subject; absent if the rule has one outcome.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub outcome: String,
-    /// The problem in one stable sentence.
+    /// The problem in one sentence, without values that change from scan to scan.
     pub summary: String,
     /// The measured values, in reading order; a name may occur several times.
     pub evidence: Vec<Value>,
-    /// The places of the affected clients.
+    /// Where the affected clients are.
     pub affects: Vec<Vantage>,
-    /// The remedies in words: `then` begins the next step, `or` another remedy.
+    /// The remedies in words. A text that begins with `then` is the next step. A text that begins with `or` is another
+    /// remedy.
     pub remedy: Vec<String>,
-    /// The remedies as data, the most direct remedy first; each remedy is enough.
+    /// The remedies as data, the most direct remedy first. One remedy is enough.
     pub remedies: Vec<Remedy>,
     /// The time at which the finding was first seen, RFC 3339; absent in predicted findings of `what-if`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -201,7 +202,7 @@ pub struct Problem {
     pub since: String,
 }
 
-/// One piece of evidence.
+/// One measured value of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Value {
     /// The name of the measured value.
@@ -213,17 +214,16 @@ pub struct Value {
 /// One unknown result or unread input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unknown {
-    /// The rule that could not judge; absent if only evidence is missing.
+    /// The rule that could not judge; absent if the missing input is only for evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// The variants that were not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
-    /// The subject that the rule could not judge. Absent for several ports or objects, and if the rule could not judge
-    /// at all.
+    /// The subject that the rule could not judge; absent if there are several, and if the rule judged nothing at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
-    /// How many ports and objects the rule could not judge; absent if it could not judge at all.
+    /// How many ports and objects the rule could not judge; absent if the rule judged nothing at all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub claims: usize,
     /// The source of the missing fact.
@@ -295,7 +295,7 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// An agent adds its own version.
+    /// The version stays empty here. An agent adds its own version.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(told(&world), [Some(3), Some(3)]);
         world.connections_at = Some(world.at - jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
-        // If the clock was set back between the two times, there is no age.
+        // The clock was set back between the two readings, so the age is left out.
         world.connections_at = Some(world.at + jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(3)]);
     }

@@ -1,8 +1,8 @@
-//! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. There is
-//! also a page for each rule. Without a token, the page contains only facts that the metrics also contain.
+//! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. Each
+//! rule also has a page. Without a token, the page contains only facts that are also in the metrics.
 //!
-//! The page has no script, and nothing from another server. It contains names from the cluster, so the browser must not
-//! run any script on it. One click selects a whole command; this needs only CSS.
+//! The page has no script, and loads nothing from other servers. Names from the cluster are on the page, so the browser
+//! must not run scripts there. One click selects a whole command, by CSS.
 
 use std::io::{self, Write};
 
@@ -29,19 +29,19 @@ use portreeve_rules::{
 
 const STYLE: &str = include_str!("html_page.css");
 
-/// The largest number of findings on the page, the worst first. The document `/findings` has all findings.
+/// The largest number of findings on the page, worst first. The document `/findings` has all findings.
 const EXPLAINED: usize = 50;
 
-/// The detail of the page.
+/// How much the page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageDetail {
-    /// The facts in the metrics, for any client: rule, severity, Service or Node, port, start.
+    /// Only facts that are in the metrics, for any client: rule, severity, Service or Node, port, start.
     AsMetrics,
     /// All details, for a client with the right to read them.
     Everything,
 }
 
-/// Writes the page about a scan, with the age of the scan. Before the first scan, `report` and the age are missing.
+/// Writes the page about a scan, with the age of the scan. Before the first scan, `report` and the age are `None`.
 ///
 /// # Errors
 /// When the writer fails.
@@ -128,7 +128,7 @@ fn write_document(title: &str, content: &Markup, out: &mut dyn Write) -> io::Res
     writeln!(out, "{}", page.into_string())
 }
 
-/// Text of a rule's page: backquotes become code, asterisks become emphasis, and links become their words.
+/// A text of a rule's page as HTML: backquotes become code, asterisks become emphasis, and links become their words.
 fn inline(text: &str) -> Markup {
     html! {
         @for (index, part) in text.split('`').enumerate() {
@@ -145,8 +145,8 @@ fn emphasized(text: &str) -> Markup {
     }
 }
 
-/// `[words](address)` becomes `words`, because the addresses are files of the documentation, which the agent does not
-/// have.
+/// `[words](address)` becomes `words`. The addresses are files of the documentation, and the agent does not have these
+/// files.
 fn without_links(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
@@ -320,7 +320,7 @@ fn ports(report: &Report<'_>) -> Markup {
     }
 }
 
-/// A line has as many blocks as fit into the window.
+/// The number of blocks in a line depends on the width of the window.
 fn map(usage: &PortUsage) -> Markup {
     let legend = legend(usage);
     html! {
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// The age of a scan, if the agent scans at least every two minutes.
+    /// The age of a scan of an agent that scans at least every two minutes.
     fn age(seconds: u64) -> ScanAge {
         ScanAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
     }

@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Write};
 use serde::Serialize;
 
 pub(super) fn write_indented_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    // The output has thousands of small parts. With a concrete type of writer, this is several times as fast.
+    // The output has thousands of small parts. A concrete type of writer is several times as fast here as a `dyn
+    // Write`.
     let mut out = BufWriter::new(out);
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;

@@ -1,4 +1,4 @@
-//! JUnit XML: a document with one suite, for test cases of any kind.
+//! Writes a JUnit XML document with one suite of test cases.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use portreeve_rules::{
     ids::{self, Rows},
 };
 
-/// `name` is the node or the input that was judged, and `at` is the time, if it matters.
+/// `name` is the node or the input that was judged. `at` is the time of the scan, if there was a scan.
 pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &mut dyn Write) -> io::Result<()> {
     let mut suite = TestSuite::new(xml(name));
     suite.extra.extend(at.map(|at| ("timestamp".into(), at.into())));
@@ -22,7 +22,7 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A case for each rule that found nothing, and for each rule with reasons why it could not judge.
+/// A passed case for each rule that found nothing, and a skipped case for each rule that could not judge.
 pub(super) fn of_rules<'a>(
     rules: impl Iterator<Item = (Rows, Vec<&'a str>)>,
     found: impl Fn(&Rows) -> bool,
@@ -42,7 +42,7 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// If the finding does not set the result, its case passes. The text has `first`, the values of the evidence, and
+/// A finding that does not set the result is a passed case. The text has `first`, the values of the evidence, and
 /// `rest`.
 pub(super) fn of_finding(
     (rule, name): (&str, &str),

@@ -1,9 +1,9 @@
-//! Reports: one scan as a table, as documents for programs and as a picture; many nodes in one report.
+//! Reports of findings: one scan as a table, as a document for programs or as a picture, and many nodes in one report.
 //!
-//! The crate never decides whether something is wrong, and never blocks the agent's loop.
+//! This crate does not judge ports, and does not block the agent's loop.
 //!
-//! From the rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports and the
-//! parameters of policies. From the data planes, it uses only the owner of a port.
+//! From the crate of rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports
+//! and the parameters of policies. From the crate of data planes, it uses only the owner of a port.
 
 mod declared;
 mod findings_document;

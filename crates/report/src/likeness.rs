@@ -1,5 +1,5 @@
-//! The part of a text that is equal for several nodes: the text without names and addresses of nodes, and without
-//! generated names of pods.
+//! The part of a text that is equal on several nodes. Names and addresses of nodes are removed, and also generated
+//! names of pods.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The letters in names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// The number of generated letters after the controller's name in a pod's name.
+/// The number of letters that Kubernetes generates at the end of a pod's name.
 const MADE_UP: usize = 5;
 /// A word with at least this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;
@@ -35,7 +35,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
 }
 
-/// The result is compared, and never shown.
+/// The result is only compared. It is not shown to users.
 pub(super) fn likeness(text: &str, node: &str) -> String {
     let of_word = |it: char| it.is_ascii_alphanumeric() || "-._:".contains(it);
     let mut common = String::with_capacity(text.len());
@@ -45,7 +45,7 @@ pub(super) fn likeness(text: &str, node: &str) -> String {
         if is_address || common.ends_with(PID) && word.bytes().all(|it| it.is_ascii_digit()) {
             common.push('#');
         } else {
-            // A port follows a colon.
+            // The parts are an address and a port.
             let parts: Vec<&str> = word.split(':').map(|part| common_part(part, node)).collect();
             common.push_str(&parts.join(":"));
         }
@@ -63,7 +63,7 @@ fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
     }
 }
 
-/// The part of a pod's name before its generated end; `None` if the name has no generated end.
+/// The part of a pod's name before its generated end. `None` if the name was not generated.
 pub(super) fn controlled(name: &str) -> Option<&str> {
     let (before, end) = name.rsplit_once('-')?;
     let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));

@@ -2,10 +2,10 @@
 
 use portreeve_facts::text;
 
-/// The number of nodes that are named if there is no space for all nodes.
+/// The number of nodes that are named if there are too many nodes.
 pub(super) const NAMED: usize = 3;
 
-/// The first names of nodes. The name of a node is empty if an agent's pod has no node, or if the pod cannot be used.
+/// The first names of nodes. A name is empty if an agent's pod has no node, or if the pod cannot be used.
 pub fn first_nodes<T: AsRef<str>>(nodes: &[T], shown: usize) -> String {
     let named = nodes.iter().map(|node| match node.as_ref() {
         "" => "an unknown node",

@@ -1,11 +1,11 @@
-//! One line for node-problem-detector. Its custom plugins return 0, 1 or 2 and a message (`max_output_length` is 80
-//! bytes by default).
+//! One line for node-problem-detector. Its custom plugins return 0, 1 or 2 and a message. `max_output_length` limits
+//! the message, by default to 80 bytes.
 
 use super::{CheckResult, Report, outcome::clear_in_words};
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Finding;
 
-/// The longest line, in bytes.
+/// The greatest length of the line, in bytes.
 pub const NPD_LINE: usize = 80;
 
 /// The line, without a line end.
@@ -27,7 +27,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
     clean(&line, NPD_LINE)
 }
 
-/// The rule comes first, because alerts compare it, and the subject may be long.
+/// The rule comes first: alerts compare the rule, and the subject may be long.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     format!("{}{port}: {}", finding.key.name(), finding.key.subject)

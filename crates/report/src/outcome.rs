@@ -1,6 +1,7 @@
-//! Decides for every command between *findings*, *clear* and *not checked*, and which inputs may be missing.
+//! Selects the result of every command: *findings*, *clear* or *not checked*. Also decides which inputs may be missing
+//! in a *clear* result.
 //!
-//! This file never prints, and never judges a port.
+//! This file does not print, and does not judge ports.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,7 +14,7 @@ use super::{
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
-/// The result of a verb; its number is the exit code, also of a node-problem-detector plugin.
+/// The result of a command. Its number is the exit code, and also the exit code of a node-problem-detector plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
@@ -21,46 +22,45 @@ pub enum CheckResult {
     Clear = 0,
     /// There are findings that set the result.
     Findings = 1,
-    /// No finding sets the result, but a necessary input was not judged.
+    /// No finding sets the result, but a necessary input is missing or was not judged.
     NotChecked = 2,
 }
 
-/// The end of the sentence that reports no findings. It is used if the result is clear although some rules could not
-/// judge.
+/// The end of the sentence "no findings", if the result is clear but some rules could not judge.
 pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 
-/// An input that was not read, or not judged.
+/// An input that was not read, or a subject that was not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The highest severity that the rule could have found, if it had been judged; `None` if only an input is missing.
+    /// The highest severity that the rule could report. `None` if only an input is missing.
     pub ceiling: Option<Severity>,
-    /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing.
+    /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing at all.
     pub claims: usize,
-    /// The input that was missing.
+    /// The missing input.
     pub source: Source,
-    /// The reason why the input was missing.
+    /// The reason why the input is missing.
     pub why: Why,
 }
 
 impl Open {
-    /// An unread input, for any rule.
+    /// An unread input that does not belong to a rule.
     pub fn input(gap: &Gap) -> Self {
         Self { ceiling: None, claims: 0, source: gap.source, why: gap.why }
     }
 
-    /// The input without which a rule could not judge.
+    /// An input that a rule needs to judge.
     pub fn of_rule(rows: Rows, claims: usize, gap: &Gap) -> Self {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// The input without which an answer of a command is not known.
+    /// An input that the answer of a command needs.
     pub fn of_answer(gap: &Gap) -> Self {
         Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
     }
 
-    /// An unread input that may change an answer. Input that was not requested changes nothing, except Services, which
-    /// every answer about ports needs. Unread redirections count as a rule that judged nothing. The rule about leftover
-    /// redirections counts them in the same way.
+    /// An unread input that may change an answer. Input that was not requested does not change the answer, except
+    /// Services: every answer about ports needs Services. Unread redirections count as a rule that judged nothing, as
+    /// in the rule about leftover redirections.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -69,16 +69,17 @@ impl Open {
         }
     }
 
-    /// Whether this input could hide a finding of at least this severity. Then a check without findings is not clear.
+    /// Whether this input could hide a finding of at least this severity. If so, a check without findings is not
+    /// `Clear`.
     ///
-    /// An unread core input (`is_failure`) makes the result unknown: the Services, endpoints, sockets, addresses and
-    /// settings of a node.
+    /// An unread core input (`is_failure`) always returns true. Core inputs are the Services, endpoints, sockets,
+    /// addresses and settings of a node.
     ///
-    /// A port or an object that was not judged makes the result unknown, with three exceptions. The profile lacks the
-    /// right. The kernel does not report processes or pods. Or a pod listens on all NodePorts, as pods of
+    /// A port or an object that was not judged returns true, except in three cases. First, the profile lacks the right.
+    /// Second, the kernel does not report processes or pods. Third, a pod listens on all NodePorts, as pods of
     /// OVN-Kubernetes do.
     ///
-    /// A rule that judged nothing makes the result unknown, unless `is_excused` excuses its input.
+    /// A rule that judged nothing returns true, unless `is_excused` excuses its input.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -95,7 +96,7 @@ impl Open {
         }
     }
 
-    /// The unjudged part and the reason, in a few words: `3 ports or objects were not judged: proxy mode: no answer`.
+    /// The unjudged part and the reason, in words: `3 ports or objects were not judged: proxy mode: no answer`.
     pub fn in_words(&self) -> String {
         let why = format!("{}: {}", topic(self.source, self.why), reason_words(self.why));
         match self.claims {
@@ -112,8 +113,8 @@ impl Open {
     }
 }
 
-/// The result. `worst` is the severity of the worst finding that is reported. `is_open` returns whether an input that
-/// was not judged could hide a finding that sets the result. `counts` is the lowest severity that sets the result.
+/// The result. `worst` is the worst severity among the reported findings. `counts` is the lowest severity that sets the
+/// result. `is_open` returns whether unjudged input could hide a finding of this severity.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -124,14 +125,14 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     }
 }
 
-/// The result of a command that answers a question and has no findings. `lacks` is whether a whole part of the answer
-/// is missing, such as a node or a number.
+/// The result of a command that answers a question and does not report findings. `lacks` says whether a whole part of
+/// the answer is missing, such as a node or a number.
 pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
     let counts = Severity::Warning;
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
-/// The words for a result without a finding that sets the result, and whether some input was not read.
+/// The words for a result in which no finding sets the result. They say whether some input was not read.
 pub fn clear_in_words(report: &Report<'_>) -> String {
     if report.not_judged().is_some() {
         return "no port conflicts found; some ports or rules not judged".to_owned();
@@ -143,17 +144,18 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
     format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
-/// The ports and objects that were not judged, with the most important reason. `helps` adds the flag that helps a scan.
+/// The number of ports and objects that were not judged, with the most important reason. If `helps` is true, the text
+/// names the flag that helps a scan.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
         match reasons.iter_mut().find(|it| (it.source, it.why) == (open.source, open.why)) {
-            // An agent on a node of an attacker may report any number.
+            // An attacker who controls a node may report any number.
             Some(known) => known.claims = known.claims.saturating_add(open.claims),
             None => reasons.push(open),
         }
     }
-    // An unread core input comes before inputs that depend on it.
+    // An unread core input is named before inputs that depend on it.
     let named = reasons.iter().max_by_key(|it| (is_failure(it.source, it.why), it.claims))?;
     let more = match reasons.len() - 1 {
         0 => String::new(),
@@ -163,8 +165,8 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> O
     Some(format!("{}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
-/// The number of rules that could not judge at all, in one line with the most frequent reason: `3 rules were not
-/// judged: kube-proxy: no answer`. `helps` adds the flag that helps a scan.
+/// The number of rules that judged nothing, in one line with the most frequent reason: `3 rules were not judged:
+/// kube-proxy: no answer`. If `helps` is true, the text names the flag that helps a scan.
 pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<(Open, usize)> = Vec::new();
     for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
@@ -174,18 +176,18 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // If two reasons are equally frequent, the reason of the first rule is used.
+    // Of equally frequent reasons, the reason of the first rule is used.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
     Some(format!("{are} not judged: {}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
-/// Whether a missing input is no failure for a rule. The input is excused if a right is missing, or if the kernel or
-/// the proxy lacks a feature. Input is also excused if it was not requested, if it can have several values, or if
-/// kube-proxy does not answer about its mode, its settings or health checks. A missing feature does not excuse
-/// Services, EndpointSlices, Pods and Nodes, because every API server has them. Any reason excuses kube-proxy's metrics
-/// and its process.
+/// Whether a rule without this input may judge nothing in a clear result. An input is excused in these cases: a right
+/// is missing, the kernel or the proxy lacks a feature, the input was not requested, or it can have several values.
+/// Input about the mode, the settings or the health checks of kube-proxy is also excused if kube-proxy does not answer.
+/// A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has them. The
+/// metrics and the process of kube-proxy are always excused.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -197,7 +199,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Many kube-proxies do not let other programs read these facts.
+/// Many kube-proxies refuse to answer other programs about these facts.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -206,20 +208,20 @@ fn is_of_every_cluster(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
 }
 
-/// Whether no node can be judged without this source. Every kernel has this source, and every profile has the right to
-/// read it.
+/// Whether every judgement of a node needs this source. Every kernel has this source, and every profile has the right
+/// to read it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
 /// Whether a check fails without this input. The core inputs are Services, endpoints, sockets, addresses, settings and
-/// agents. A core input is excused if it was not requested, or can have several values. A missing right excuses only
-/// endpoints, settings and agents. A missing feature excuses only settings and agents. A broken object that was left
-/// out is a failure. A node that matches no Node object, or several, is a failure too.
+/// agents. A core input is excused if it was not requested, or can have several values. A missing right only excuses
+/// endpoints, settings and agents. A missing feature only excuses settings and agents. A broken object that was left
+/// out is a failure. It is also a failure if the node has no Node object, or several.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,
-        // The named input was read. A verdict that depends on several inputs names one of them.
+        // The input was read, but it has several possible values.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
         Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),

@@ -1,4 +1,4 @@
-//! The owners of a port: as text for one node, and as one JSON document, `portreeve.owner/v1`, for any number of nodes.
+//! The owners of a port: as text for one node, and as the JSON document `portreeve.owner/v1` for any number of nodes.
 
 use std::{
     io::{self, Write},
@@ -30,17 +30,17 @@ use portreeve_rules::{
 pub struct PortOwner {
     /// The time at which the scan began.
     pub looked_at: Timestamp,
-    /// The version of the program that scanned, if known.
+    /// The version of the program that made the scan, if known.
     pub version: Option<String>,
     /// The owners, by protocol.
     pub owned: Vec<Ownership>,
     /// The advice.
     pub advice: Vec<Advice>,
-    /// The pod, `namespace/name`, if the port is in the pod's own network. `None` if the port is on the node.
+    /// The pod, `namespace/name`, if the port is in the pod's own network. `None` if the port is a port of the node.
     pub pod: Option<String>,
 }
 
-/// The owners of a port of one node, or the reason why they are not known.
+/// The owners of a port of one node, or the reason why they are unknown.
 #[derive(Debug)]
 pub struct NodeOwner {
     /// The node.
@@ -49,8 +49,8 @@ pub struct NodeOwner {
     pub owner: Result<PortOwner, Gap>,
 }
 
-/// Who claims a port of one node or of many nodes, who answers, who gets no connections, and what to do. A field that does not apply is
-/// absent.
+/// A port of one node or of many nodes: who claims it, who answers, who gets no connections, and what to do. A field
+/// that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owner of a port")]
@@ -62,11 +62,11 @@ pub(super) struct OwnerDocument {
     version: &'static str,
     /// The port.
     port: u16,
-    /// The result: `not-checked` if an answer is not known, otherwise `clear`. The exit code agrees.
+    /// The result: `not-checked` if an answer is unknown, otherwise `clear`. The exit code agrees.
     result: CheckResult,
-    /// How many of the nodes have answers.
+    /// How many nodes have an answer.
     judged: usize,
-    /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not included.
+    /// One entry for this node, or one entry for each node with an agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
     /// The objects that declare the port, if only the API server was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,10 +78,10 @@ pub(super) struct OwnerDocument {
 struct NodeEntry {
     /// The node's name.
     node: String,
-    /// The result; absent if there is none.
+    /// The owners; absent if they are unknown.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// The unread input, which may also have a claim to the port, or the reason why there is no result.
+    /// The unread input, which may hide a claim to the port. If the owners are unknown, the reason.
     unknown: Vec<Unknown>,
 }
 
@@ -91,20 +91,20 @@ struct OwnerEntry {
     /// The version of the program that scanned; absent in scans of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// When the scan began, RFC 3339.
+    /// The time at which the scan began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     looked_at: String,
-    /// The pod, `namespace/name`, if the port is in its own network; absent on the node.
+    /// The pod, `namespace/name`, if the port is in the pod's own network; absent for a port of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// The proxy's mode; absent if it is not known.
+    /// The proxy's mode; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<Mode>,
-    /// The proxy's mode and its source, as text.
+    /// The proxy's mode and the source of this fact, as text.
     proxy_mode_in_words: String,
     /// One entry for each protocol.
     protocols: Vec<ProtocolEntry>,
-    /// The advice, by the case in which it helps; problems of the port come first.
+    /// The advice, with the case in which it helps. Advice about problems of the port comes first.
     advice: Vec<AdviceEntry>,
 }
 
@@ -112,18 +112,18 @@ struct OwnerEntry {
 struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
-    /// All claimants of the port, in the order in which the kernel checks them for a new connection.
+    /// All claimants of the port. The kernel checks them in this order for a new connection.
     claimants: Vec<ClaimantEntry>,
     /// Other users of the same port number: connections, Services and servers that get no new connections.
     beside: Vec<BesideEntry>,
-    /// Who answers, by vantage point; addresses with the same answer share an entry.
+    /// Who answers, by the place of the client. Addresses with equal answers share an entry.
     answers: Vec<AnswerEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection` for a hostPort whose pod is gone, `listener`, or `proxy`
-    /// for the proxy's own socket.
+    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. A
+    /// `redirection` is from a hostPort whose pod is gone. `proxy` is the proxy's own socket.
     claim: String,
     /// The claimant, as text.
     name: String,
@@ -133,43 +133,44 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: a connection with this local port, or a socket bound to it. `cluster-ip`: a port of a Service at its cluster IP.
-    /// `not-served`: a nodePort or an external address of a Service that this node's proxy does not serve. `need`: a server or a tunnel that
-    /// needs the port. `possible`: a connection, a socket or a need that may exist, because the scan did not read or list it.
+    /// `connection`: a connection with this local port, or a socket bound to it. `cluster-ip`: a port of a Service at
+    /// its cluster IP. `not-served`: a nodePort or an external address of a Service that this node's proxy does not
+    /// serve. `need`: a server or a tunnel that needs the port. `possible`: a connection, a socket or a need that the
+    /// scan may have missed.
     kind: &'static str,
     /// The user of the port number, as text.
     name: String,
-    /// The effect on a server or a Service that wants the port, as text.
+    /// How the use affects a server or a Service that wants the port, as text.
     detail: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AnswerEntry {
-    /// The place of the client.
+    /// Where the client is.
     from: Vantage,
     /// The destination addresses on the node.
     to: Vec<IpAddr>,
     /// `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
     answer: String,
-    /// The claimant that causes the answer: an index into `claimants`; absent without a claim at these addresses.
+    /// The claimant that causes the answer, as an index into `claimants`; absent if no claimant has these addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<usize>,
-    /// The listeners that get no connections because of this claimant: indexes into `claimants`.
+    /// The listeners that get no connections while this claimant answers, as indexes into `claimants`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     losers: Vec<usize>,
-    /// The assumption behind the answer, as text; absent if the answer is true with every possible setting of the node.
+    /// The assumption behind the answer, as text; absent if the answer does not depend on an unknown setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     assumed: Option<String>,
-    /// Why the answer is not known, as text.
+    /// Why the answer is unknown, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AdviceEntry {
-    /// The case, as text.
+    /// The case in which the remedies help, as text.
     case: String,
-    /// The remedies; each is enough.
+    /// The remedies. One remedy is enough.
     remedies: Vec<Remedy>,
 }
 
@@ -187,7 +188,7 @@ pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) ->
     write_indented_json(&OwnerDocument::new(port, owners_result(owners), nodes, None), out)
 }
 
-/// Whether the answer is known on each node.
+/// The result for these nodes: `Clear` if the answer is known on each node.
 pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
     let known: Vec<&PortOwner> = owners.iter().filter_map(|it| it.owner.as_ref().ok()).collect();
     let lacks = owners.is_empty() || known.len() < owners.len() || known.iter().any(|it| it.is_assumed());
@@ -229,18 +230,18 @@ impl OwnerEntry {
     }
 }
 
-/// Why the redirections were not read. The reason is the same for each protocol.
+/// Why the redirections were not read. All protocols have one reason.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
 }
 
-/// The unread input, which is the same for each protocol.
+/// The unread input. All protocols lack the same input.
 fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }
 
 impl PortOwner {
-    /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain.
+    /// Whether the answer is known: all possible claims were read, and the result of each connection is certain.
     pub fn result(&self) -> CheckResult {
         answer_outcome(self.is_assumed(), self.open())
     }
@@ -313,7 +314,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     groups
 }
 
-/// Writes the text: the claims to the port, the outcome of a connection, and advice.
+/// Writes the text: the claims to the port, the results of connections, and advice.
 ///
 /// # Errors
 /// When the writer fails.
@@ -416,7 +417,7 @@ fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// A command has its own line, so that a user can copy it.
+/// Writes advice. Each command has its own line, so that a user can copy it.
 fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
         writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;
@@ -464,7 +465,7 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
     Ok(())
 }
 
-/// The name of a claimant without its port and its address, because the list of claims has both.
+/// The name of a claimant, without port and address: the list of claims has a column for each of them.
 fn short(name: &str) -> String {
     let end = [" port ", " on "].iter().filter_map(|word| name.find(word)).min();
     tidy(&name[..end.unwrap_or(name.len())])

@@ -14,17 +14,16 @@ use super::{
 };
 use portreeve_rules::findings::Severity;
 
-/// Nodes whose texts differ only in names and addresses of nodes and pods.
+/// Nodes whose texts are equal, except for names and addresses of nodes and pods.
 struct Alike<'a> {
     nodes: Vec<&'a str>,
     first: &'a NodeOwner,
     text: String,
-    /// Whether all nodes have exactly the same text.
+    /// Whether the texts are equal without this exception.
     same: bool,
 }
 
-/// Writes the text of all nodes. If several nodes have the same text, it is written once, with the words of the first
-/// node.
+/// Writes the text of all nodes. If several nodes have equal texts, the text of the first node is written once.
 ///
 /// # Errors
 /// When the writer fails.

@@ -1,31 +1,32 @@
-//! Admission policies with their parameters: as objects of the API server, and as values of the chart.
+//! Admission policies with their parameters. There are two forms: objects of the API server, and values of the chart.
 
 use std::{collections::BTreeMap, io, io::Write};
 
 use portreeve_rules::PolicyParameters;
 
-/// The chart has the same file.
+/// The policies. The chart contains an equal file.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
 const ACTION: &str = "validationActions: [Warn]\n";
 const OF_DEFAULTS: &str = "these are the defaults.";
-/// The words that replace [`OF_DEFAULTS`].
+/// The words that stand in place of [`OF_DEFAULTS`].
 const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
 const INDENT: &str = "        ";
 
-/// Parameters for which the chart would use the default range. If the range is not known, they must be empty.
+/// Parameters that get the default range in the chart if they are absent. If the range is unknown, these parameters
+/// must be present and empty.
 const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
-/// Values that only the user can choose.
+/// Values that the user chooses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChoices {
     /// The action on a violation: `Warn`, `Deny` or `Audit`.
     pub action: &'static str,
-    /// Parameters that are chosen, by their names.
+    /// The parameters that the user chose, by name.
     pub parameters: BTreeMap<String, String>,
 }
 
 impl PolicyChoices {
-    /// A chosen value replaces a known value.
+    /// The values of all parameters. A chosen value is used in place of a known value.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
@@ -49,8 +50,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// The line lists names of parameters. A name also selects all parameters whose names begin with this name and a dot.
-/// The values are JSON, which is also valid in CEL.
+/// Replaces the values in a line of parameters. The line contains names, and `name` also stands for parameters that
+/// begin with `name.`. The values are JSON, which is also valid in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");
@@ -67,6 +68,6 @@ pub fn write_policy_values(known: &PolicyParameters, choices: &PolicyChoices, ou
     let mut data: BTreeMap<String, String> = RANGES.map(|name| (name.to_owned(), String::new())).into();
     data.extend(choices.data(known));
     writeln!(out, "policies:\n  enabled: true\n  action: {}\n  parameters:", choices.action)?;
-    // No name and no value contains a character that must be quoted.
+    // Names and values need no escapes.
     data.iter().try_for_each(|(name, value)| writeln!(out, "    {name}: \"{value}\""))
 }

@@ -7,7 +7,7 @@ use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, po
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
-/// A port, with a protocol if the user wants only one: `30080`, `30080/udp`.
+/// A port. `30080/udp` also names a protocol; `30080` stands for all protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortArgument {
     /// The port.
@@ -43,18 +43,18 @@ impl fmt::Display for PortArgument {
 }
 
 impl PortArgument {
-    /// Whether the user wants this protocol.
+    /// Whether the user asked about this protocol.
     pub fn is_about(self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|requested| requested == protocol)
     }
 
-    /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused the number to
-    /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user
-    /// with this protocol. Unread users do not count if another protocol lists them. If every protocol would be left
-    /// out, the first protocol is listed. If a protocol has no answer, the input for it is listed as unread.
+    /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused this port for
+    /// a Service. `free` is a free port. A protocol is left out if the port has neither claimants nor other users with
+    /// this protocol. Unread users do not count if another protocol lists them. If all protocols would be left out, the
+    /// first protocol is listed. If the answer for a protocol is unknown, the missing input is listed as unread.
     ///
     /// # Errors
-    /// When no protocol has an answer, because a fact is missing.
+    /// When all protocols have no answer, because a fact is missing.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<&FreePort>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
@@ -69,7 +69,7 @@ impl PortArgument {
         all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
         let mut claimed: Vec<Ownership> = Vec::new();
         for one in &all {
-            // What the scan did not read is often the same for each protocol.
+            // Unread users are often equal for all protocols, so they are listed once.
             let is_said =
                 |it: &Beside| it.kind == BesideKind::Possible && claimed.iter().any(|other| other.beside.contains(it));
             if !one.claimants.is_empty() || !one.beside.iter().all(is_said) {
@@ -82,10 +82,10 @@ impl PortArgument {
     }
 
     /// The owners of the port in the network of the pod `namespace/name`, for TCP and UDP, and the advice.
-    /// `was_scanned_for` means that the scan was for this port of this pod.
+    /// `was_scanned_for` says whether the scan read this port of this pod.
     ///
     /// # Errors
-    /// As [`owner_in_pod`]. Also for SCTP, which is not read in pods.
+    /// The errors of [`owner_in_pod`]. Also if the protocol is SCTP, which is not read in pods.
     pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_scanned_for: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();

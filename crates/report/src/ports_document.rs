@@ -1,5 +1,5 @@
-//! The JSON document of `map`, `suggest`, `reserve` and `what-if`, `portreeve.ports/v1`: each verb has its own part. Later versions of v1
-//! only add fields.
+//! The JSON document `portreeve.ports/v1` of `map`, `suggest`, `reserve` and `what-if`. Each command has its own part
+//! of the document. Later versions of v1 only add fields.
 
 use std::{
     io::{self, Write},
@@ -23,7 +23,8 @@ use super::{
 use portreeve_facts::{Gap, PortRange, Snapshot, Source, VERSION};
 use portreeve_rules::{FreePorts, PortUsage};
 
-/// Ports of nodes: their use, free ports, reserved ports, or predicted changes, depending on the `verb`.
+/// Ports of nodes. The `verb` says which part follows: the use of ports, free ports, reserved ports, or predicted
+/// changes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve ports")]
@@ -33,8 +34,8 @@ pub(super) struct PortsDocument<'a> {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result: `findings` if `reserve --check` or `what-if` has one, otherwise `not-checked` if an input is not known, otherwise
-    /// `clear`. The exit code agrees.
+    /// The result. `findings`: `reserve --check` or `what-if` has a finding. Otherwise `not-checked` if an input is
+    /// unknown, or else `clear`. The exit code agrees.
     result: CheckResult,
     /// How many of the nodes were judged.
     judged: usize,
@@ -48,17 +49,18 @@ pub(super) struct PortsDocument<'a> {
 pub struct NodeScan {
     /// The node's name.
     pub node: Arc<str>,
-    /// The version of the program that scanned; absent if the node was not scanned, and in scans of older versions.
+    /// The version of the program that made the scan; absent if the node was not scanned, and in scans of older
+    /// versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// When the scan began, RFC 3339; absent if the node was not scanned.
+    /// The time at which the scan began, RFC 3339; absent if the node was not scanned.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     looked_at: Option<String>,
 }
 
 impl NodeScan {
-    /// The node of a snapshot.
+    /// The node of a snapshot, with the time of its scan.
     pub fn of(snapshot: &Snapshot) -> Self {
         let (version, looked_at) = (snapshot.version.as_deref().map(tidy), Some(format!("{:.0}", snapshot.at)));
         Self { version, looked_at, ..Self::none(snapshot.node_name()) }
@@ -70,7 +72,7 @@ impl NodeScan {
     }
 }
 
-/// The part of the verb.
+/// The part of the document for one command.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub(super) enum Part<'a> {
@@ -78,7 +80,7 @@ pub(super) enum Part<'a> {
     Map(MapEntry<'a>),
     /// Free ports.
     Suggest(SuggestEntry<'a>),
-    /// The ports that nodes reserve.
+    /// Reserved ports of nodes.
     Reserve(ReserveEntry<'a>),
     /// The predicted changes.
     WhatIf(&'a WhatIfDocument),
@@ -88,18 +90,18 @@ pub(super) enum Part<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MapEntry<'a> {
-    /// The node's name, which `nodes` has, too.
+    /// The node's name, as in `nodes`.
     node: Arc<str>,
-    /// The node and its scan.
+    /// One node, with its scan.
     nodes: &'a [NodeScan],
     /// The NodePort range.
     node_port_range: Range,
-    /// The static band, from which the API server chooses last; absent if the range is too small for bands.
+    /// The static band; absent if the range is too small for bands. The API server chooses ports in this band last.
     #[serde(skip_serializing_if = "Option::is_none")]
     static_band: Option<PortRange>,
-    /// Neighbouring ports with the same state and owner are one entry; the entries cover the range.
+    /// Entries for the whole range. Neighbouring ports with an equal state and owner are one entry.
     ports: Vec<PortsEntry>,
-    /// The unread input. The map does not contain this input.
+    /// The unread input, which is not in the map.
     unknown: Vec<Unknown>,
 }
 
@@ -111,10 +113,10 @@ pub(super) struct PortsEntry {
     last: u16,
     /// The use of the ports.
     state: PortState,
-    /// The Service that has the port as a nodePort or healthCheckNodePort, `namespace/name`.
+    /// The Service, `namespace/name`, that has the port as a nodePort or healthCheckNodePort.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
-    /// The user of the port besides the proxy, as text.
+    /// Another user of the port, as text. The proxy does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
 }
@@ -122,11 +124,11 @@ pub(super) struct PortsEntry {
 /// Free ports.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct SuggestEntry<'a> {
-    /// The free ports: as many as were wanted, or all.
+    /// The free ports: as many as the user wants, or all free ports.
     ports: Vec<u16>,
     /// The nodes and their scans.
     nodes: &'a [NodeScan],
-    /// The unread input of a node: a port may be in use on this node.
+    /// The unread input of nodes. A listed port may be in use on such a node.
     unknown: Vec<UnknownOn<'a>>,
 }
 
@@ -151,15 +153,15 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
     write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// The result of `suggest`. Clear if all requested ports were found, and every input that could use one of them was
-/// read. For a port for a server on a node, the pods' hostPorts must have been read, even if they were not requested.
+/// The result of `suggest`. `Clear` if the requested number of ports was found, and every input that may use one of
+/// these ports was read. For a server on a node, the hostPorts of pods must also have been read.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
     let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));
     answer_outcome(lacks || hides_host_ports || !free.is_known(), open)
 }
 
-/// Writes free ports, the nodes with the unread input of each node, and the number of nodes that were judged.
+/// Writes free ports, the nodes, the unread input of each node, and the number of judged nodes.
 ///
 /// # Errors
 /// When the writer fails.

@@ -1,4 +1,5 @@
-//! The input of every report: one scan, its findings and undecided rules, and the lowest severity that sets the result.
+//! The input of every report: one scan, its findings, the rules that could not judge, and the lowest severity that sets
+//! the result.
 
 use super::{
     ReportedGap,
@@ -13,19 +14,19 @@ use portreeve_rules::{
     {RULES, Rule},
 };
 
-/// One snapshot and its findings, from which a report is written.
+/// A snapshot and its findings, as the input of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// The facts.
     pub snapshot: &'a Snapshot,
     /// The findings, and the rules that could not judge.
     pub board: &'a Board,
-    /// Milder findings are not reported, and do not set the result. `None`: all findings are reported, and findings of
-    /// [`Severity::Warning`] and above set the result.
+    /// The lowest severity of findings that are reported and set the result. With `None`, all findings are reported,
+    /// and findings of at least [`Severity::Warning`] set the result.
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
-    /// Whether the node was scanned now, so that another scan may read more.
+    /// Whether the scan is from now, so that a repeated scan may read more.
     pub is_live: bool,
 }
 
@@ -35,13 +36,13 @@ impl<'a> Report<'a> {
         Self { snapshot, board, min_severity: None, rules: RULES, is_live: true }
     }
 
-    /// The findings that are reported, the worst first.
+    /// The reported findings, worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);
         self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// The number of findings with a severity, reported or not.
+    /// The number of all findings with this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
@@ -65,13 +66,13 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// The part that was not judged and could hide a finding that sets the result, in one line.
+    /// The unjudged part that could hide a finding that sets the result, in one line.
     pub(crate) fn undecided(&self) -> Option<String> {
         not_judged(self.failures().iter().map(ReportedGap::open), true)
     }
 
-    /// Like [`Self::undecided`]. If that is `None`: the ports and objects that Portreeve cannot judge with this
-    /// profile, in one line.
+    /// Like [`Self::undecided`]. If [`Self::undecided`] is `None`, the ports and objects that this profile cannot
+    /// judge, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
         self.undecided().or_else(claims)
@@ -81,13 +82,13 @@ impl<'a> Report<'a> {
         rules_not_judged(self.gaps().iter().map(ReportedGap::open), helps)
     }
 
-    /// All unread input, and every rule that could not judge.
+    /// All unread input, and all rules that could not judge.
     pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
         reported_gaps::reported_gaps(self.snapshot, self.board)
     }
 }
 
-/// The reason why the core inputs of a node could not be read, in one line.
+/// Why the core inputs of a node could not be read, in one line.
 pub fn unread_in_words(snapshot: &Snapshot) -> Option<String> {
     let gap = reported_gaps::snapshot_gaps(snapshot).into_iter().find(|gap| {
         (is_indispensable(gap.source) || gap.source == Source::Sysctls) && is_failure(gap.source, gap.why)

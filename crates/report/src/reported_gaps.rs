@@ -1,4 +1,4 @@
-//! All unread input and all rules of a report that could not judge: from the board, and from the facts.
+//! All unread input, and all rules that could not judge, from the board and from the facts.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ use portreeve_rules::{
 /// A fact that was not read, or a rule that could not judge.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedGap<'a> {
-    /// The rule that could not judge; `None` if only evidence is missing.
+    /// The rule that could not judge; `None` if the missing input is only for evidence.
     pub rows: Option<Rows>,
-    /// The subject, if the rule could not judge only this subject.
+    /// The subject. `None` if the rule could not judge several subjects, or could not judge at all.
     pub subject: Option<&'a Subject>,
-    /// The number of ports and objects that were not judged. 0 if the rule judged nothing, or if only evidence is
-    /// missing.
+    /// The number of ports and objects that were not judged. 0 if the rule judged nothing, or if the missing input is
+    /// only for evidence.
     pub claims: usize,
     /// The input that was missing.
     pub gap: &'a Gap,
 }
 
 impl<'a> ReportedGap<'a> {
-    /// Converts the unknown result to an [`Open`]. The exit code is computed from [`Open`].
+    /// Converts the unknown result to an [`Open`], from which the exit code is computed.
     pub fn open(&self) -> Open {
         match self.rows {
             Some(rows) => Open::of_rule(rows, self.claims, self.gap),
@@ -34,7 +34,7 @@ impl<'a> ReportedGap<'a> {
     }
 }
 
-/// First the rules that could not judge, then the other unread inputs.
+/// The rules that could not judge, and then the other unread inputs.
 pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<ReportedGap<'a>> {
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
@@ -64,9 +64,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// All unread inputs of a snapshot that may leave a rule without an answer. Some are listed only if a rule names them:
-/// input that was not requested, features that this kernel lacks, descriptors, and masqueraded flows. The proxy's
-/// `/metrics` also report descriptors, and masqueraded flows matter in ipvs mode only.
+/// All unread inputs of a snapshot that may leave a rule without an answer. Some inputs are listed only if a rule names
+/// them: input that was not requested, features that this kernel lacks, descriptors, and masqueraded flows. Descriptors
+/// are also in the proxy's `/metrics`, and masqueraded flows matter in ipvs mode only.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let proxy = &kernel.proxy;
@@ -85,13 +85,12 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(listed.filter_map(|(_, gap)| gap));
     let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // Portreeve reads the sockets on the needed ports of a pod only if the pod fails.
+    // The sockets of a pod on its needed ports are read only if the pod fails.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }
 
-/// The reasons why the owners of the proxy and of sockets are not known, each reason once for all sockets. If there are
-/// no findings, no owner is needed.
+/// Why the owners of the proxy and of sockets are unknown. Each reason is listed once.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let mut reasons = BTreeSet::new();
     let of_holders = snapshot.holders().flat_map(|holder| [holder.cgroup.gap(), holder.process.gap()]).flatten();

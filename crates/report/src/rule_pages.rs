@@ -1,4 +1,4 @@
-//! The rules as text: as a list, as a page for the terminal, and as a page in Markdown.
+//! The rules as text. There are three forms: a list, a page for the terminal, and a page in Markdown.
 
 use super::{
     OLDEST_CONNECTIONS, Style,
@@ -86,7 +86,7 @@ pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n{}", id.page, variants(id), id.name.reason(), age(id))
 }
 
-/// Empty for a rule that reads all its facts in each scan.
+/// A sentence about the age of connections. Empty for a rule that does not use connections.
 fn age(id: &Id) -> String {
     let mut rules = RULES.iter().filter(|rule| rule.name() == id.name);
     match rules.any(|rule| rule.needs.iter().chain(rule.uses).any(|source| source.walks_connections())) {
@@ -103,7 +103,7 @@ pub(super) enum Part {
     Blank,
 }
 
-/// Reads the small subset of Markdown that pages use: headings, paragraphs, lists, tables and fenced code.
+/// Parses the small subset of Markdown in pages: headings, paragraphs, lists, tables and fenced code.
 pub(super) fn parts(markdown: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut fenced = false;

@@ -50,7 +50,8 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
     })
 }
 
-/// The first paragraph of a rule's page describes the rule. Code scanning needs this paragraph as `fullDescription`.
+/// The rule in the form of SARIF. `fullDescription`, which code scanning needs, is the first paragraph of the rule's
+/// page.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({
@@ -90,7 +91,7 @@ fn first_paragraph(markdown: &str) -> String {
     lines.join(" ").chars().take(1024).collect()
 }
 
-/// The address of a rule's page, if the package has a homepage, because the address must be absolute.
+/// The address of a rule's page. The address must be absolute, so it needs the homepage of the package.
 fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
     (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
 }
@@ -113,7 +114,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
             "fullyQualifiedName": place,
             "kind": "resource",
         }] }],
-        // The same problem on two nodes is two results.
+        // The fingerprint contains the node, so a problem on two nodes is two results.
         "partialFingerprints": {
             "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.name()),
         },

@@ -1,4 +1,4 @@
-//! The age of a scan, and the age from which it is too old to be trusted.
+//! The age of a scan, and the age at which a scan is too old.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use jiff::{SignedDuration, Timestamp};
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// The largest difference between the clocks of two machines that is allowed.
+/// The largest allowed difference between the clocks of two machines.
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// The longest interval that an agent accepts. A snapshot does not have the interval of its agent.
 pub const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
-/// An agent reads connections again after this time at the latest, even if the reading costs very much.
+/// The longest time between two readings of connections by an agent, even if a reading is very expensive.
 pub const OLDEST_CONNECTIONS: Duration = Duration::from_secs(1200);
 
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanAge {
-    /// The time since the scan was judged.
+    /// The time since the judgement of the scan.
     pub age: Duration,
-    /// The age from which the scan is too old, because the agent should have made several scans since then.
+    /// From this age on, the scan is too old: the agent should have made several scans since then.
     pub old_after: Duration,
 }
 
 impl ScanAge {
-    /// The age of a scan of an agent that scans at least every `longest`.
+    /// The age of a scan. The agent scans at least every `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // After `longest`, the next scan is late.
+        // A scan that is older than `longest` is late. A scan of twice this age is too old.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 
@@ -34,8 +34,8 @@ impl ScanAge {
         self.age >= self.old_after
     }
 
-    /// The reason why a scan cannot be trusted `now`. `at` is its time by the clock of its node. `reported` is the age
-    /// that the agent reports; not every agent reports it.
+    /// The reason why a scan cannot be trusted at the time `now`. `at` is the time of the scan by the clock of its
+    /// node. `reported` is the age from the agent. Old agents do not report the age.
     pub fn gap(at: Timestamp, reported: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if reported.is_some_and(Self::is_old) {
@@ -44,7 +44,7 @@ impl ScanAge {
         let age = now.duration_since(at);
         let expected = reported.map(|reported| SignedDuration::try_from(reported.age).unwrap_or(SignedDuration::MAX));
         match expected {
-            // The reported age is right, so the clock of one of the two machines is wrong.
+            // The agent's age of the scan is from a monotonic clock. So one of the two wall clocks is wrong.
             Some(expected) if !(-APART..=APART).contains(&age.saturating_sub(expected)) => {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }

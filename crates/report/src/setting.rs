@@ -4,7 +4,7 @@ use std::{fmt::Display, net::IpAddr, str::FromStr};
 
 use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, Unread, text};
 
-/// One fact that the user changes.
+/// One changed fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// `net.ipv4.ip_local_port_range`.
@@ -72,7 +72,7 @@ impl Setting {
     /// Puts all changed facts into a snapshot.
     ///
     /// # Errors
-    /// If the kernel of this node would refuse the values: no range may begin below `ip_unprivileged_port_start`
+    /// If the kernel of this node would refuse the values: the range must not begin below `ip_unprivileged_port_start`
     /// (net/ipv4/sysctl_net_ipv4.c).
     pub fn apply_all(settings: &[Self], snapshot: &mut Snapshot) -> Result<(), String> {
         settings.iter().for_each(|setting| setting.apply(snapshot));
@@ -88,7 +88,7 @@ impl Setting {
         }
     }
 
-    /// Puts the changed fact into a snapshot. It replaces the fact that was read.
+    /// Puts the changed fact into a snapshot, in place of the fact that was read.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         snapshot.kernel.record_extent();
         snapshot.overrides.sysctls_before.get_or_insert_with(|| snapshot.kernel.sysctls.clone());
@@ -109,7 +109,7 @@ impl Setting {
     }
 }
 
-/// The proxy's settings. If the settings were not read, all settings have their defaults.
+/// The proxy's settings. Unread settings count as defaults.
 fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
     let known = snapshot.proxy_config().cloned();
     let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
@@ -125,7 +125,7 @@ fn parse<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// `ip_local_port_range`, if the kernel would accept it.
+/// Parses `ip_local_port_range`. Values that the kernel would refuse are errors.
 fn ephemeral(value: &str) -> Result<PortRange, String> {
     match parse::<PortRange>(value)? {
         range if range.first > 0 => Ok(range),
@@ -133,7 +133,7 @@ fn ephemeral(value: &str) -> Result<PortRange, String> {
     }
 }
 
-/// `tcp_tw_reuse`, if the kernel would accept it.
+/// Parses `tcp_tw_reuse`. Values that the kernel would refuse are errors.
 fn reuse(value: &str) -> Result<u8, String> {
     parse(value).ok().filter(|value| *value <= 2).ok_or_else(|| "wanted 0, 1 or 2".to_owned())
 }

@@ -3,10 +3,10 @@
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Severity;
 
-/// The layout of lines.
+/// How lines are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// The width of the terminal, or the width for a file.
+    /// The width of the terminal, in characters. For a file, a fixed width.
     pub width: usize,
     /// Whether the text has colours.
     pub colour: bool,
@@ -14,12 +14,12 @@ pub struct Style {
     pub program: String,
 }
 
-/// The kind of a text, which decides its colour.
+/// The kind of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Text.
     Plain,
-    /// The head of a part.
+    /// The heading of a part.
     Heading,
     /// Less important text.
     Faint,
@@ -27,9 +27,9 @@ pub enum Ink {
     Command,
     /// Good news.
     Good,
-    /// Bad news, with its severity.
+    /// A problem, with its severity.
     Bad(Severity),
-    /// Another colour or style, by its SGR parameters (ECMA-48).
+    /// Another style, as SGR parameters (ECMA-48).
     Raw(&'static str),
 }
 
@@ -54,7 +54,7 @@ impl Style {
     }
 }
 
-/// The longest text from outside that is printed, in bytes.
+/// The greatest length of a text from outside that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
 /// Text from outside as one safe line. GitHub Actions treats `##[` as a command anywhere in a line (actions/runner
@@ -63,7 +63,7 @@ pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
 }
 
-/// If the text was cut, the last character is an ellipsis.
+/// Cuts a text to `width`. The last character of a cut text is an ellipsis.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -73,15 +73,15 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     cut
 }
 
-/// The words of a text in lines of at most `width` characters. If a word is longer, it has its own line.
+/// The words of a text in lines of at most `width` characters. A longer word has its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;
     for word in text.split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
-            // GitHub Actions treats a line as a command if the line begins with `::`, even after spaces (actions/runner
-            // `ActionCommand.TryParseV2`).
+            // A new line must not begin with `::`, because GitHub Actions would treat it as a command, even after
+            // spaces (actions/runner `ActionCommand.TryParseV2`).
             Some(line) if taken + 1 + length <= width || word.starts_with("::") => {
                 line.push(' ');
                 line.push_str(word);

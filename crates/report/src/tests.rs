@@ -245,7 +245,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
     }
 }
 
-/// The page, and the words of the page without its picture, for messages.
+/// The page in HTML. The second value is the part before the picture, for messages of assertions.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
     let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, None, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();

@@ -2,7 +2,7 @@
 
 use portreeve_facts::{Source, Why};
 
-/// Sources that usually fail together have equal words.
+/// The words for a source. Sources that usually fail together have equal words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
@@ -74,7 +74,8 @@ pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
-/// A command follows on its own line, so that a user can copy it.
+/// What a user can do about the unread source. After the text, a command follows on its own line, so that a user can
+/// copy it.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {

@@ -1,6 +1,6 @@
-//! The changes on many nodes that would follow from changes of some facts, claim by claim. A claim is a port of a
-//! Service, the hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document; the
-//! table has the same content as text.
+//! The changes on many nodes that would follow if some facts changed, claim by claim. A claim is a port of a Service,
+//! the hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document, and is also
+//! written as a table.
 
 mod answers;
 mod finding;
@@ -48,7 +48,8 @@ pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing co
 /// A claim: the user of a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Claim {
-    /// The subject: a Service, a pod, a node with its listeners and settings, or the cluster. For many nodes, the first node.
+    /// The subject: a Service, a pod, a node with its listeners and settings, or the cluster. If nodes have different
+    /// subjects, the subject of the first node.
     pub(crate) subject: Subject,
     /// The port; absent for a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,38 +74,38 @@ impl Claim {
 pub(crate) struct AnswerOn {
     #[serde(flatten)]
     pub(crate) answer: Answer,
-    /// An address of the first of these nodes.
+    /// An address on the first of `nodes`.
     pub(crate) example: IpAddr,
     /// The nodes on which the answer changes.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
-/// One claim, and its changes that are the same on some nodes.
+/// One claim, with changes that are equal on some nodes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClaimChange {
     /// The claim.
     pub(crate) claim: Claim,
-    /// All subjects, if nodes have different subjects: each Node itself, or pods of one controller.
+    /// All subjects, if they differ from node to node: the Nodes themselves, or pods of one controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) subjects: Vec<Subject>,
-    /// What happens to the claim.
+    /// Whether the findings about the claim begin, stay or end.
     pub(crate) how: How,
-    /// The findings that change, worst first. The sentences are from the first of the nodes.
+    /// The findings that change, worst first. The sentences are from the first node.
     pub(crate) findings: Vec<FindingChange>,
-    /// The connections to the port that would get another answer.
+    /// Connections to the port whose answer would change.
     pub(crate) answers: Vec<AnswerOn>,
-    /// The nodes on which the findings change in this way. If no finding changes, the nodes on which a client gets another answer.
+    /// The nodes on which the findings change equally. If no finding changes, the nodes on which an answer changes.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
 impl ClaimChange {
-    /// Whether a client that gets an answer now would get no answer, or an answer from another program.
+    /// Whether a client would lose its answer, or would get the answer of another program.
     pub(crate) fn is_loss(&self) -> bool {
         self.answers.iter().any(|it| it.answer.is_loss())
     }
 
-    /// The severity of the worst finding after the change, or before the change if no finding is left.
+    /// The severity of the worst finding after the change. If no finding is left, the severity before the change.
     fn worst(&self) -> Option<Severity> {
         self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
@@ -114,30 +115,30 @@ impl ClaimChange {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotKnown {
-    /// The port and its protocol; absent if a fact of the node is missing.
+    /// The port; absent if the missing fact is about the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
     /// The reason, as text.
     pub(crate) detail: String,
-    /// The input without which the answer on the port is not known, or without which rules were not judged.
+    /// The missing input, without which the answer on the port is unknown or rules could not judge.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the whole result unknown. If the reason is a missing
-    /// permission, only the inputs Services, sockets and addresses can do so.
+    /// Whether this unknown answer makes the whole result unknown. With a missing permission, this is true only for
+    /// Services, sockets and addresses.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,
 }
 
-/// An unknown result with its nodes.
+/// An unknown result, and the nodes that have it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NotKnownOn {
     #[serde(flatten)]
     pub(crate) what: NotKnown,
-    /// The nodes on which the result is not known.
+    /// The nodes on which the result is unknown.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
@@ -145,7 +146,7 @@ pub(crate) struct NotKnownOn {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfDocument {
-    /// The changed settings, as typed.
+    /// The changed settings, in the user's words.
     pub(crate) supposed: Vec<String>,
     /// How many agents are listed.
     pub(crate) agents: usize,
@@ -154,23 +155,23 @@ pub struct WhatIfDocument {
     pub(crate) judged: usize,
     /// The nodes and their scans.
     pub(crate) nodes: Vec<NodeScan>,
-    /// The claims that change: first claims whose clients get no answer any more, then claims whose findings begin, stay and end, worst
-    /// first.
+    /// The claims that change. Claims whose clients would lose their answer are first. Then come claims whose findings
+    /// begin, stay and end, worst first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// Unknown results of the nodes, before or after the change. A change of an unknown result is not known either.
+    /// Results that are unknown before or after the change. Such a result may change, too.
     pub(crate) unknown: Vec<NotKnownOn>,
-    /// The effects that no scan can predict.
+    /// The effects that a scan cannot predict.
     not_predicted: &'static str,
-    /// The mode in which clients would lose answers on addresses that are not in the Node object. `nodePortAddresses`
-    /// can prevent the loss.
+    /// If set, clients would lose their answers in this mode on addresses that are not in the Node object.
+    /// `nodePortAddresses` can prevent the loss.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) kept_by_addresses: Option<Mode>,
 }
 
 impl WhatIfDocument {
-    /// Findings if a client would lose its answer, or if a finding would be worse. Otherwise clear if all necessary
-    /// input could be judged.
+    /// `Findings` if a client would lose its answer, or if a finding would become worse. Otherwise `Clear` if all
+    /// necessary input was read and judged.
     pub fn result(&self) -> CheckResult {
         let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
@@ -188,18 +189,18 @@ impl WhatIfDocument {
     }
 }
 
-/// A node in two states: before and after the change.
+/// A node in two states: before the change and after the change.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoWorlds<'a> {
-    /// The node before and after the change.
+    /// The facts before and after the change.
     pub snapshots: [&'a Snapshot; 2],
-    /// For each state: its findings, and the findings of the other state that could not be judged in this state.
+    /// For each state, its findings, and the findings of the other state that the rules could not judge in this state.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
     /// Each Service, and who answers on its port in both states.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// The values that are equal for all claims in one row: the claim, its change, and the differences.
+/// Claims with an equal key are one row: the claim, its change, and the differences.
 type RowKey = (Claim, How, Vec<String>);
 
 #[derive(Debug, Default)]
@@ -218,7 +219,7 @@ pub struct WhatIf {
     rows: BTreeMap<RowKey, Row>,
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
-    /// The missing inputs of rules that did not judge, if these inputs do not make the result unknown.
+    /// The missing inputs of rules that did not judge, but without an effect on the result.
     excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }
@@ -292,8 +293,8 @@ impl WhatIf {
         }
     }
 
-    /// Finds whether a lost answer stays if `mode` serves NodePorts on every address. `served` is called only if an
-    /// answer is lost, and if the result is not known yet.
+    /// Finds out whether a lost answer would stay if `mode` served NodePorts on every address. `served` is called only
+    /// if an answer is lost and this question is still open.
     ///
     /// # Errors
     /// If `served` fails.
@@ -318,7 +319,7 @@ impl WhatIf {
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// The result. `supposed` has the changed settings, as typed, and `nodes` all nodes.
+    /// The result. `supposed` has the changed settings in the user's words. `nodes` has all nodes.
     pub fn finish(self, supposed: Vec<String>, nodes: Vec<NodeScan>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, excused, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();

@@ -1,4 +1,4 @@
-//! Many nodes as a document, and as the names of the objects with findings.
+//! Writes the result of many nodes as a document, or as the names of the objects with findings.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ impl Fleet {
         self.document().write_yaml(out)
     }
 
-    /// Writes the subjects of findings as kubectl names objects, `service/web`: each subject once, the worst first.
+    /// Writes the subjects of findings in kubectl's form, `service/web`. Each subject is written once, the worst first.
     ///
     /// # Errors
     /// When the writer fails.

@@ -1,4 +1,4 @@
-//! Reads the answers of agents one by one. It keeps the incidents that nodes share, and drops each answer.
+//! Reads the answers of agents one by one. After each answer, only its incidents are kept, and the answer is dropped.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,7 @@ use portreeve_rules::{
     ids::{Named, can_be_of_objects},
 };
 
-/// The largest number of incidents that are counted and not kept.
+/// The largest number of incidents that are only counted.
 const MOST_HIDDEN: usize = 1_000_000;
 
 fn not_kept(count: usize) -> Gap {
@@ -28,32 +28,32 @@ fn not_kept(count: usize) -> Gap {
     Gap::new(Source::Agent, Why::TooMuch, detail)
 }
 
-/// The answer of one agent, or the reason why there is none.
+/// The answer of one agent, or the reason why the answer is missing.
 #[derive(Clone, Debug)]
 pub struct AgentAnswer {
     /// The node of the agent's pod; empty if the pod has no node.
     pub node: String,
     /// The agent's pod.
     pub pod: String,
-    /// The agent's answer at `/findings`, as received.
+    /// The body of the agent's answer at `/findings`.
     pub answer: Result<Vec<u8>, Gap>,
 }
 
-/// The findings that the user wants to report and count.
+/// The findings that the user wants. Only these findings are reported and counted.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only findings whose subject is in this namespace.
+    /// If set, only findings whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only findings of these rules or variants. If none is named, findings of all rules.
+    /// Only findings of these rules or variants. If the list is empty, findings of all rules.
     pub rules: Vec<Named>,
-    /// Only findings of at least this severity. `None`: all findings are reported, and findings of
-    /// [`Severity::Warning`] and above set the result.
+    /// Only findings of at least this severity. With `None`, all findings are reported, and findings of at least
+    /// [`Severity::Warning`] set the result.
     pub min_severity: Option<Severity>,
-    /// Whether the output is a document with an entry for each agent. Then memory grows with the number of agents.
+    /// Whether the output is a document with an entry for each agent. Such a document needs memory for each agent.
     pub document: bool,
 }
 
-/// The reports of agents while answers arrive.
+/// The reports of agents so far, while more answers arrive.
 #[derive(Debug)]
 pub struct Gathering {
     agent_namespace: String,
@@ -67,12 +67,12 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// The incidents that the user does not want, each once.
+    /// Fingerprints of the incidents that the user does not want. Each incident is counted once.
     hidden: BTreeSet<u64>,
 }
 
 impl Gathering {
-    /// The state before the first answer, for the agents in a namespace.
+    /// The state before the first answer. `agent_namespace` is the namespace of the agents.
     pub fn new(agent_namespace: &str, wanted: Wanted) -> Self {
         Self {
             agent_namespace: tidy(agent_namespace),
@@ -129,8 +129,8 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding if the user wants it, and if there is space. Also keeps a milder finding about the cluster,
-    /// because another node may report it as worse.
+    /// Keeps a finding that the user wants. Returns false if there is no space for it. A finding about the cluster is
+    /// kept even if it is too mild: another node may report it as worse.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
         if may_be_wanted || self.wanted.wants(problem) {
@@ -199,7 +199,7 @@ impl Gathering {
 }
 
 impl Fleet {
-    /// The result, if all answers are known already.
+    /// The result of answers that are all known already.
     pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
         let mut gathering = Gathering::new(agent_namespace, wanted.clone());
         answers.into_iter().for_each(|answer| gathering.take(answer, now));
@@ -217,7 +217,7 @@ impl Wanted {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether an unknown result could hide a finding that the user wants and that sets the result.
+    /// Whether the unknown result could hide a finding that the user wants and that sets the result.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));
@@ -225,7 +225,7 @@ impl Wanted {
         let is_here = match &unknown.subject {
             _ if self.namespace.is_none() => true,
             Some(subject) if unknown.claims > 0 => subject.namespace == self.namespace,
-            // A result about a whole node, or about several subjects, may hide findings of each namespace.
+            // An unknown result about a whole node or about several subjects may hide findings of any namespace.
             _ => unknown.rule.as_ref().is_none_or(has_objects),
         };
         is_here && unknown.rule.as_ref().is_none_or(of_rule) && unknown.open().decides(self.counts())

@@ -1,5 +1,5 @@
 //! An incident: one mistake on any number of nodes. Rule, variant, subject, port, protocol, severity and outcome are
-//! equal on all nodes. The sentences are the sentences of the first node by name.
+//! equal on all nodes. The words are from the first node, in the order of names.
 
 use std::{
     cmp::Ordering,
@@ -23,36 +23,36 @@ use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 pub(crate) const MOST: usize = 20_000;
 const DIFFERENCES: usize = 20;
 
-/// A problem with all its nodes.
+/// One problem with all nodes that report it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
-    /// The finding as the first node reports it, with two fields for all nodes: `since` is the earliest time, and `affects` has all
-    /// affected clients.
+    /// The finding as the first node reports it. Two fields are for all nodes: `since` is the earliest time, and
+    /// `affects` has all affected clients.
     #[serde(flatten)]
     pub(crate) problem: Problem,
-    /// The node whose words the incident has; absent in a report of one node.
+    /// The node from which the words of the incident are; absent in a report of one node.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub words_of: Arc<str>,
-    /// The node on which the problem began; absent in a report of one node.
+    /// The node on which the problem began first; absent in a report of one node.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub since_of: Arc<str>,
     /// All nodes whose agents report the problem.
     pub nodes: Vec<Arc<str>>,
-    /// The subject, if nodes have different subjects: each Node itself, or pods of one controller.
+    /// The subjects, if they differ from node to node: the Nodes themselves, or pods of one controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<Subject>,
-    /// The values that differ on other nodes, besides names and addresses of nodes and pods: `summary`, `affects`, `remedy`, or
-    /// the name of a piece of evidence.
+    /// The values that are different on other nodes: `summary`, `affects`, `remedy`, or the name of a piece of
+    /// evidence. Names and addresses of nodes and pods may always differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
-    /// Whether all nodes report the same sentence.
+    /// Whether all nodes report one sentence.
     #[serde(skip)]
     pub same_words: bool,
 }
 
-/// If findings of several nodes have equal keys, they are one incident. A finding about the cluster is one incident
-/// even if severities differ.
+/// Findings with equal keys are one incident. For a finding about the cluster, the severity and the outcome are not in
+/// the key.
 type Key = (
     Scope,
     String,
@@ -72,7 +72,7 @@ pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 struct Gathered {
     problem: Arc<Problem>,
     words_of: Arc<str>,
-    /// The finding of the agent that answered first. All other findings are compared with it.
+    /// The finding of the agent that answered first. Later findings are compared with this finding.
     reference: Arc<Problem>,
     reference_of: Arc<str>,
     since: String,
@@ -85,8 +85,7 @@ struct Gathered {
 }
 
 impl Incidents {
-    /// Adds the finding of a node, and returns whether it was added. A new incident is not added if there are [`MOST`]
-    /// already.
+    /// Adds the finding of a node. Returns false for a new incident if there are already [`MOST`] incidents.
     pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let is_full = self.0.len() >= MOST;
         match self.0.entry(key(problem)) {
@@ -124,7 +123,7 @@ impl Gathered {
 
     fn add(&mut self, node: &Arc<str>, problem: &Problem) {
         self.compare(node, problem);
-        // The sentence and the severity must come from the same finding.
+        // The sentence and the severity must be from one finding.
         let worse = problem.severity > self.problem.severity;
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
             (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));
@@ -218,7 +217,7 @@ impl Incident {
     }
 }
 
-/// A text that is no time counts as later than every time.
+/// The time in a text. A malformed text counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }
@@ -231,7 +230,7 @@ pub(super) fn fingerprint(problem: &Problem) -> u64 {
 
 pub(crate) fn common_name(subject: &Subject) -> &str {
     match subject.kind {
-        // An agent reports findings only about its own Node.
+        // A subject of this kind is always the agent's own Node.
         SubjectKind::Node => "",
         SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
         _ => &subject.name,

@@ -1,5 +1,5 @@
-//! The reports of many nodes: each incident once, with its nodes. Also the rules that each agent could not judge, and
-//! the agents that could not be queried.
+//! The reports of many nodes. Each incident occurs once, with its nodes. Also contains the rules that agents could not
+//! judge, and the agents that could not be queried.
 
 mod document;
 mod gathering;

@@ -1,4 +1,5 @@
-//! The answer of one agent at `/findings`. The answer is not trusted, because an attacker may control the node.
+//! The answer of one agent at `/findings`. The code does not trust this answer, because an attacker may control the
+//! node.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -17,17 +18,17 @@ use portreeve_rules::findings::SubjectKind;
 
 /// The longest description of a wrong answer, in bytes.
 const DETAIL: usize = 256;
-/// The largest number of findings, and of unknown results, that are read from one agent.
+/// The largest number of findings that are read from one agent. The limit for unknown results is equal.
 const ENTRIES: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct NodeReport {
     pub(super) version: Option<String>,
     pub(super) at: Timestamp,
-    /// The age of the scan, by the clock of the agent, in whole seconds.
+    /// The age of the scan in whole seconds, by the agent's clock.
     pub(super) age: u64,
     pub(super) findings: Vec<Problem>,
-    /// The rules that were not judged, and the parts of the answer that could not be used.
+    /// The unjudged rules, and the parts of the answer that could not be used.
     pub(super) unknown: Vec<Unknown>,
 }
 
@@ -57,7 +58,7 @@ impl NodeReport {
     /// Reads the answer of the agent on `node`.
     ///
     /// # Errors
-    /// When the answer is no findings document, or is about another node. An agent may report only its own node.
+    /// When the answer is not a findings document, or is about another node. An agent may only report its own node.
     pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {
@@ -106,8 +107,7 @@ fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
-/// The entries of a list that have the known fields. Other entries, and entries after the first [`ENTRIES`], are only
-/// counted.
+/// A list from an agent. Entries that can be parsed are kept, up to [`ENTRIES`]. All other entries are only counted.
 struct Entries<T> {
     known: Vec<T>,
     odd: usize,

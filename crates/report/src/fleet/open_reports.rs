@@ -1,5 +1,5 @@
-//! Many nodes as one `ClusterReport` of OpenReports (openreports.io/v1alpha1 of github.com/openreports/reports-api
-//! 0.2.1). Dashboards of policy engines show such reports.
+//! Writes the findings of many nodes as one `ClusterReport` of OpenReports (openreports.io/v1alpha1 of
+//! github.com/openreports/reports-api 0.2.1). Dashboards of policy engines show such reports.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
 const LONGEST: usize = 1 << 20;
-/// The largest number of node names, and of objects, in one result.
+/// The largest number of node names in one result, and of objects in one result.
 const NAMES: usize = 100;
 
 #[derive(Serialize)]
@@ -47,14 +47,15 @@ enum Outcome {
 }
 
 impl Fleet {
-    /// Writes the findings as one `ClusterReport` in JSON, the worst first. Then come the inputs that could hide a
-    /// finding, as results `error`. The report counts all of them, and contains as many as the API server accepts.
+    /// Writes one `ClusterReport` in JSON: the findings, worst first, and then the unread inputs that could hide a
+    /// finding. An unread input has the result `error`. All results are counted, but only as many are listed as the API
+    /// server accepts.
     ///
     /// # Errors
     /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
-        // A hostile agent can report any number of unread inputs, so they are not collected here.
+        // This is an iterator and not a list, because a hostile agent can report any number of unread inputs.
         let all = self.incidents.iter().map(found).chain(unread.map(not_read));
         let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
         for result in all {

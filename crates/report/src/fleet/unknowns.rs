@@ -1,33 +1,33 @@
-//! The unknown results of many nodes, by reason: agents that could not be queried, and inputs that agents could not
-//! read.
+//! The unknown results of many nodes, grouped by reason. They are agents that could not be queried, and inputs that
+//! agents could not read.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{findings_document::Unknown, likeness::likeness};
 use portreeve_facts::{Source, Why};
 
-/// A reason and its nodes.
+/// A reason why a result is unknown, and the nodes with this reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// The source on the first node.
+    /// The missing source, as the first node reports it.
     pub source: Source,
     pub why: Why,
-    /// The details from the first node.
+    /// The details, as the first node reports them.
     pub detail: String,
     /// The agent's pod on the first node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
-    /// Whether this reason could hide a finding that sets the result.
+    /// Whether this reason could hide a finding that sets the result of the command.
     pub is_failure: bool,
-    /// Whether a rule was not judged for this reason.
+    /// Whether a rule could not judge for this reason.
     pub of_rule: bool,
-    /// How often nodes reported this reason.
+    /// How many times nodes reported this reason.
     pub count: usize,
     /// The number of ports and objects that rules could not judge for this reason.
     pub claims: usize,
 }
 
-/// If reports differ only in names of nodes and pods, and in addresses, they are one reason.
+/// Reports are one reason if they differ only in addresses and in names of nodes and pods.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
@@ -45,7 +45,7 @@ impl Reasons {
             count: 0,
             claims: 0,
         };
-        // If no controller generated the pod's name, the name stays in the text.
+        // The name of the agent's pod is removed. Other names of pods stay if no controller generated them.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;

@@ -1,4 +1,4 @@
-//! The results of the agents of a cluster.
+//! The results of all agents in a cluster.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::{
 };
 use portreeve_rules::findings::Severity;
 
-/// The reports of the agents of a cluster.
+/// The reports of all agents in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// The namespace of the agents.
     pub agent_namespace: String,
-    /// The number of agents, if not every agent was queried.
+    /// How many agents were queried. `None` if every agent was queried.
     pub partial: Option<Partial>,
     /// The incidents, worst first.
     pub incidents: Vec<Incident>,
-    /// One entry for each agent, if the output has a document.
+    /// One entry for each agent. The list is empty if the output is not a document.
     pub nodes: Vec<Node>,
     /// The number of incidents that are not reported.
     pub hidden: usize,
@@ -36,18 +36,18 @@ pub struct Fleet {
     pub oldest: Option<(u64, Arc<str>)>,
     /// Agents that could not be queried, by reason.
     pub silent: Vec<Reason>,
-    /// The inputs that agents could not read and the rules that they could not judge, by reason.
+    /// The inputs that agents could not read, and the rules that agents could not judge, by reason.
     pub unseen: Vec<Reason>,
     /// The lowest severity that sets the result.
     pub(super) counts: Severity,
 }
 
-/// The counts if not every agent was queried.
+/// How many agents were queried, if not every agent was queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Partial {
     /// How many agents are listed.
     pub listed: usize,
-    /// How many agents were queried, with an answer or without.
+    /// How many agents were queried. Some of them may not have answered.
     pub queried: usize,
     /// Why the other agents were not queried.
     pub why: Stopped,
@@ -64,27 +64,27 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input.
-    /// Otherwise not checked.
+    /// `Findings` if a finding sets the result. Otherwise `Clear` if every agent answered and read its necessary input.
+    /// Otherwise `NotChecked`.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())
     }
 
-    /// Whether there are agents, and every agent answered and read its necessary input.
+    /// Whether there is at least one agent, and every agent answered and read its necessary input.
     pub fn is_whole(&self) -> bool {
         self.agents > 0 && self.silent.is_empty() && !self.unseen.iter().any(|it| it.is_failure)
     }
 
-    /// The part that is missing if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped
-    /// the command`.
+    /// The sentence about agents that were not queried: `partial: 12 of 5000 agents were queried; you stopped the
+    /// command`. `None` if every agent was queried.
     pub fn partial_words(&self) -> Option<String> {
         let Partial { listed, queried, why } = self.partial?;
         let are = if queried == 1 { "was" } else { "were" };
         Some(format!("partial: {queried} of {listed} agents {are} queried; {}", why.words()))
     }
 
-    /// The age of the oldest scan: `oldest scan 62 s ago (n1)`. An agent can report any age.
+    /// The age of the oldest scan in words: `oldest scan 62 s ago (n1)`. An agent can report any age.
     pub fn oldest_in_words(&self) -> Option<String> {
         let most = 2 * LONGEST_INTERVAL.as_secs();
         self.oldest.as_ref().map(|(seconds, node)| match *seconds > most {
@@ -98,7 +98,7 @@ impl Fleet {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
     }
 
-    /// Whether two fleets have the same report. Times are not compared.
+    /// Whether two reports are equal, apart from their times.
     pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();

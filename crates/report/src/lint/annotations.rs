@@ -27,8 +27,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // A finding without a file is shown for the whole run. For a rendered template, the place in the template is
-        // not known.
+        // A finding without a file belongs to the whole run. In a rendered template, the line is unknown.
         let text = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
@@ -42,7 +41,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. For rendered input, only the template, because its line is not known.
+/// The file, line and column. For rendered input, only the template, because the line in the template is unknown.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
@@ -56,18 +55,18 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// Changes a line of a log so that a runner finds no command in it: neither the current form (`::`) nor the old form
-/// (`##[`).
+/// Changes a line of a log so that a runner does not find a command in it. Commands begin with `::`, and in an older
+/// form with `##[`.
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }
 
-/// Escapes text as `escapeData` of GitHub's toolkit does (actions/toolkit packages/core/src/command.ts).
+/// Escapes text like `escapeData` in GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Escapes text as `escapeProperty` of GitHub's toolkit does.
+/// Escapes text like `escapeProperty` in GitHub's toolkit.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

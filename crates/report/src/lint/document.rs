@@ -1,4 +1,4 @@
-//! Findings in manifests as one document, `portreeve.lint/v1`: JSON and YAML. Later versions of v1 only add fields.
+//! The document `portreeve.lint/v1`, as JSON or YAML: the findings in manifests. Later versions of v1 only add fields.
 
 use std::{
     collections::BTreeMap,
@@ -32,35 +32,37 @@ struct LintDocument {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result: `findings` of at least `--min-severity` (`warning`), otherwise `not-checked`, otherwise `clear`. The exit code agrees.
+    /// The result. `findings`: a finding has at least the severity `--min-severity` (by default `warning`). Otherwise
+    /// `not-checked` if necessary input is missing, or else `clear`. The exit code agrees.
     result: CheckResult,
     /// How many files were read.
     files: usize,
-    /// How many objects there were, of any kind, read or not.
+    /// How many objects the files contain, of any kind.
     objects: usize,
     /// How many objects were judged.
     judged: usize,
-    /// How many objects had the kind, the namespace and the name of an earlier object.
+    /// How many objects repeat the kind, the namespace and the name of an earlier object.
     again: usize,
-    /// How many objects of other kinds there were, by kind and group; a document without a kind has the empty kind.
+    /// How many objects have a kind that `lint` does not read, by kind and group. A document without a kind has the
+    /// empty kind.
     skipped: BTreeMap<String, usize>,
-    /// The folders of Helm charts whose templates were not read: they are manifests only after rendering.
+    /// The folders of Helm charts whose templates were not read, because a template is a manifest only after rendering.
     unread_charts: Vec<String>,
     /// The NodePort range.
     node_port_range: Range,
     /// The cluster or file with which the manifests were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
-    /// The namespace of objects without one, with `--against cluster` and without `--namespace`.
+    /// The namespace of objects without a namespace; only with `--against cluster` and without `--namespace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     /// The findings, by file and line.
     findings: Vec<PlacedProblem>,
-    /// The number of findings that an annotation of their object accepts. `findings` does not list these findings.
+    /// How many findings are accepted by an annotation of their object. `findings` does not list these findings.
     accepted: usize,
-    /// Rules that could not judge some object.
+    /// Rules that could not judge at least one object.
     unknown: Vec<Unknown>,
-    /// Rules without the input for their comparison.
+    /// Rules that did not run, because the input for their comparison is missing.
     not_run: Vec<NotRun>,
     /// The unread input.
     failures: Vec<Unknown>,
@@ -81,13 +83,13 @@ struct NotRun {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PlacedProblem {
-    /// The file, as the user named it, or `standard input`.
+    /// The file, as the user named it; or `standard input`.
     file: String,
     /// The line of the field, from 1.
     line: u64,
     /// The column in characters, from 1.
     column: u64,
-    /// The template from which helm rendered this part of standard input; the line is not a line of the template.
+    /// The template from which helm rendered this part of standard input. `line` is a line of the rendered output.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
     /// The path of the field.
@@ -106,15 +108,16 @@ struct PlacedProblem {
     /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<Protocol>,
-    /// The problem in one stable sentence.
+    /// The problem in one sentence, without values that change from scan to scan.
     summary: String,
     /// The compared values, in reading order; a name may occur several times.
     evidence: Vec<Value>,
-    /// The remedies in words: `then` begins the next step, `or` another remedy.
+    /// The remedies in words. A text that begins with `then` is the next step. A text that begins with `or` is another
+    /// remedy.
     remedy: Vec<String>,
-    /// The remedies as data, the most direct remedy first; each remedy is enough.
+    /// The remedies as data, the most direct remedy first. One remedy is enough.
     remedies: Vec<Remedy>,
-    /// Fields of other objects with a part in the problem.
+    /// Fields of other objects that also cause the problem.
     related: Vec<Related>,
 }
 

@@ -1,5 +1,5 @@
-//! JUnit XML: a test case for each finding, for each failure, and for each rule that found nothing, could not judge, or
-//! did not run.
+//! JUnit XML. There is a test case for each finding and each failure. There is also a test case for each rule that
+//! found nothing, could not judge, or did not run.
 
 use std::io::{self, Write};
 
@@ -40,7 +40,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding((&rule, &name), (evidence, report.counts(finding)), first, remedies), place)
 }
 
-/// For rendered output, the line is left out, because the template has other lines.
+/// The line is left out for rendered output, because it is not the line in the template.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {
@@ -49,7 +49,7 @@ fn at(mut case: TestCase, place: &Place) -> TestCase {
     case
 }
 
-/// The reasons why a rule did not run, or could not judge; none if it judged.
+/// The reasons why a rule did not run or could not judge. Empty if the rule judged.
 fn reasons<'a>(report: &'a LintReport, of: &Rows) -> Vec<&'a str> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());

@@ -1,4 +1,4 @@
-//! The findings in manifests, for people, for pipelines and for code scanning.
+//! Reports of findings in manifests: for people, for pipelines and for code scanning.
 
 mod annotations;
 mod document;
@@ -17,20 +17,20 @@ use super::{
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// The result, and the exit code. If there is a failure, or if a rule could not compare all objects, the result is not
-/// clear.
+/// The result, which is also the exit code. After a failure, or if a rule could not compare all objects, the result is
+/// not `Clear`.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
     outcome(worst, report.counts_from(), || is_undecided(report))
 }
 
-/// Whether an unread input could hide a finding that sets the result. If so, the result is not clear.
+/// Whether an unread input could hide a finding that sets the result.
 pub fn is_undecided(report: &LintReport) -> bool {
     undecided(report).is_some()
 }
 
-/// The unread inputs that could hide a finding that sets the result. The text suggests no flags, because `lint` does
-/// not have the flags of a scan.
+/// The unread inputs that could hide a finding that sets the result. The text does not suggest flags, because `lint`
+/// lacks the flags of a scan.
 pub(crate) fn undecided(report: &LintReport) -> Option<String> {
     let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
     let open = report.unknown.iter().map(|it| Open::of_rule(it.rows, it.claims, &it.gap));

@@ -59,7 +59,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
     let fingerprint = format!("{}/{object}/{}", finding.name(), finding.field);
-    // The place in a rendered template is not known.
+    // For a rendered template, the message names the template, because the line in it is unknown.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,
@@ -75,8 +75,8 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // The fingerprint has no line, because a problem stays the same if its line moves. GitHub reads only the second
-        // name.
+        // The fingerprint contains no line, so that a problem keeps its fingerprint when its line moves. GitHub reads
+        // only the second name.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "variant": evidence.variant,
@@ -86,7 +86,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// Code scanning needs a line. The line in a template is not known, so line 1 is written.
+/// Code scanning needs a line. In a template, the line is unknown, so line 1 is written.
 fn physical(place: &Place) -> Value {
     let Place { line, column, width, .. } = place;
     let region = match place.template {
@@ -96,8 +96,8 @@ fn physical(place: &Place) -> Value {
     json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
-/// A path as a reference of RFC 3986. A relative path stays relative, because services look for the file from the root
-/// of the repository.
+/// A path as a URI reference of RFC 3986. A relative path stays relative: services search the file from the root of the
+/// repository.
 fn uri(path: &[u8]) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     let path = path.strip_prefix(b"./").unwrap_or(path);

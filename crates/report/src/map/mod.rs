@@ -1,4 +1,4 @@
-//! The NodePort range as a picture, in rows of ports.
+//! Draws the NodePort range in rows of ports.
 
 mod svg;
 mod text;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::outcome::{CheckResult, Open, answer_outcome};
 use portreeve_rules::{Choice, PortUsage};
 
-/// Whether the picture has all necessary input.
+/// Whether all input that the picture needs was read.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     answer_outcome(false, usage.unread.iter().map(Open::beside_answer))
 }
@@ -22,19 +22,21 @@ pub fn map_result(usage: &PortUsage) -> CheckResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum PortState {
-    /// Allocated, and another user has the port: a program that listens, a hostPort, or another Service at an external address.
+    /// Allocated, but another user has the port: a program that listens, a hostPort, or another Service at an external
+    /// address.
     Contested,
-    /// Not allocated, and another user has or needs the port: a server, a hostPort, or a Service at an external address.
+    /// Not allocated, but another user has or needs the port: a server, a hostPort, or a Service at an external
+    /// address.
     Listener,
     /// Allocated to a Service that names the port.
     Fixed,
     /// Allocated by the API server.
     Automatic,
-    /// Allocated; the object does not show how.
+    /// Allocated. The object does not show whether the API server chose the port.
     Allocated,
-    /// Free for a Service, but the kernel may give the port to an outgoing connection.
+    /// Free for a Service. But the kernel may give the port to an outgoing connection.
     Ephemeral,
-    /// Free for a Service, and reserved, so that the kernel does not choose the port.
+    /// Free for a Service. The port is reserved, so the kernel does not give it to connections.
     Reserved,
     /// Free in the static band.
     FreeStatic,
@@ -86,7 +88,7 @@ impl PortState {
     }
 }
 
-/// States without ports are left out.
+/// The number of ports in each state. States without ports are left out.
 fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
@@ -95,7 +97,7 @@ fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The first port of every row, if a row has this number of ports.
+/// The first port of every row. A row has `ports` ports.
 fn rows(census: &PortUsage, ports: u16) -> impl Iterator<Item = u16> {
     let range = census.range.range;
     (range.first / ports..=range.last / ports).map(move |row| row * ports)

@@ -1,5 +1,5 @@
-//! The picture of the NodePort range: as one SVG for documents, without other files, and as blocks for the agent's
-//! page. Both have light and dark colours.
+//! The NodePort range as one SVG for documents, and as blocks for the agent's page. The SVG needs no other files. The
+//! SVG and the page have light and dark colours.
 
 use std::io::{self, Write};
 
@@ -8,13 +8,13 @@ use maud::{Markup, PreEscaped, html};
 use super::{super::terminal::tidy, PortState, counts, remarks, rows};
 use portreeve_rules::PortUsage;
 
-/// The number of ports in a row, or in a block of the page.
+/// The number of ports in a row of the SVG, or in a block of the page.
 const ROW: u16 = 100;
 /// The number of ports in a line of a block.
 const BLOCK: u16 = 20;
 /// The distance between two squares, in pixels.
 const PITCH: usize = 10;
-/// The space to the left of the first column, in pixels. This space has the number of the row's first port.
+/// The space to the left of the first column, in pixels. The number of the row's first port is in this space.
 const LEFT: usize = 56;
 /// The space above the first row, in pixels, for the title.
 const TOP: usize = 44;
@@ -97,7 +97,7 @@ pub(crate) fn blocks(census: &PortUsage) -> Markup {
 }
 
 pub(crate) struct Legend {
-    /// A square in the colour of a state, and its words.
+    /// For each state, a square in its colour, and its words.
     pub(crate) states: Vec<(Markup, String)>,
     pub(crate) remarks: Vec<String>,
 }
@@ -110,7 +110,7 @@ pub(crate) fn legend(census: &PortUsage) -> Legend {
     Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
 }
 
-/// Free ports with the same state are one path. Each used port is a separate square with a tooltip.
+/// The squares of a row. Free ports in one state are one path. Each used port has its own square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;

@@ -17,7 +17,7 @@ fn ports_in_row(width: usize) -> u16 {
     [100, 50].into_iter().find(|ports| LABEL + usize::from(*ports) <= width).unwrap_or(25)
 }
 
-/// Writes the map, its legend and the conflicts. The rows fit into the terminal.
+/// Writes the map, its legend and the conflicts. The rows are not longer than the terminal.
 ///
 /// # Errors
 /// When the writer fails.
@@ -84,7 +84,7 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     Ok(())
 }
 
-/// If the kernel may give an allocated port to connections, the symbol is underlined.
+/// The symbol of a port. If the kernel may give an allocated port to connections, the symbol is underlined.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let state = PortState::of(census, port);
     let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
@@ -92,7 +92,7 @@ fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
 }
 
-/// Symbols differ, so that states can be distinguished without colour.
+/// Each state has its own symbol, because the terminal may have no colours.
 fn symbol(state: PortState) -> char {
     match state {
         PortState::Contested => '!',

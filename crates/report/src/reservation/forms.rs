@@ -1,5 +1,5 @@
-//! The list of ports in the format of each platform. A list has only digits, commas and hyphens, which no format must
-//! quote.
+//! The list of ports in the format of each platform. A list has digits, commas and hyphens, which need no quotes in
+//! these formats.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::ReservationReport;
 use crate::terminal::tidy;
 
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// If several files set a value, the last file name in alphabetical order decides.
+/// The last name in alphabetical order: its value is used if several files set the value.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.
@@ -27,7 +27,7 @@ pub enum ReservationForm {
 /// The file for a platform.
 ///
 /// # Errors
-/// When the platform has no setting that helps: the reason, as text.
+/// The reason as text, if the platform has no setting that helps.
 pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -> Result<String, String> {
     let ports = report.list.ports.to_string();
     let file = match form {
@@ -40,7 +40,7 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    // The notes are also in the file, because users keep the file longer than the output in a terminal.
+    // The file also contains the notes, because users lose the output of a terminal earlier than a file.
     let remarks = missing(report).into_iter().chain(report.fleet.doubts());
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
@@ -57,7 +57,7 @@ fn missing(report: &ReservationReport<'_>) -> Option<String> {
     missing.map(|words| format!("Incomplete: {words}"))
 }
 
-/// The file for `man 5 sysctl.d`.
+/// The file in the format of sysctl.d(5).
 fn sysctl(ports: &str) -> String {
     format!("# {FILE}, on each node; `sysctl --system` applies it.\n{SYSCTL} = {ports}\n")
 }
@@ -73,8 +73,8 @@ fn talos(ports: &str) -> String {
 
 /// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has only
 /// one profile. So each profile here includes the node's default profile (cluster-node-tuning-operator,
-/// assets/tuned/manifests/default-cr-tuned.yaml). The default profiles have priority 30 and more, and profiles with
-/// lower numbers come first.
+/// assets/tuned/manifests/default-cr-tuned.yaml). The profile with the lowest priority number is used, and the default
+/// profiles have numbers from 30 on.
 fn openshift(ports: &str) -> String {
     let profile = |parent: &str| {
         format!(
@@ -100,9 +100,9 @@ fn bottlerocket(ports: &str) -> String {
     )
 }
 
-/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document, and cloud-init reads
-/// this part (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). The
-/// first line of the part is its type.
+/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document. cloud-init reads this
+/// part (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). The first
+/// line of a part is its type.
 fn al2023(ports: &str) -> String {
     format!(
         "#cloud-config\n# A part of the user data, beside the part of the NodeConfig: Content-Type: text/cloud-config\n\
@@ -110,8 +110,8 @@ fn al2023(ports: &str) -> String {
     )
 }
 
-/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: AKS has no setting for reserved ports, but has a
-/// setting for the range. The format is JSON, which has no comments.
+/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: AKS has a setting for the ephemeral port range,
+/// but no setting for reserved ports. The format is JSON, which has no comments.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     if let Some(words) = missing(report) {
         return Err(format!("The format of AKS is JSON, which has no comments. {words}"));
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_list_without_the_node_ports_that_no_service_has_covers_a_node_in_part_only() {
-        // With all NodePorts in the list, two thousand ports would be left for outgoing connections.
+        // If the list had all NodePorts, two thousand ports would be left for outgoing connections.
         let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
         let world = world.service("web", |it| it.node_port(30080));
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };

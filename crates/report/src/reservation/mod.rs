@@ -1,4 +1,5 @@
-//! The ports that the nodes of a cluster reserve: as text, in the format of a platform, and as a part of a JSON document.
+//! The ports that the nodes of a cluster reserve. There are three forms: text, the format of a platform, and a part of
+//! a JSON document.
 
 mod forms;
 
@@ -28,16 +29,16 @@ use portreeve_rules::{
     {FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList},
 };
 
-/// The ports that nodes reserve, and the nodes whose ports are not known.
+/// The ports that nodes reserve, and the nodes whose ports are unknown.
 #[derive(Debug)]
 pub struct ReservationReport<'a> {
     /// The nodes that were scanned.
     pub fleet: &'a FleetReservation,
     /// The list of ports to reserve on each node.
     pub list: &'a ReservedList,
-    /// Nodes whose ports are not known, with the reason.
+    /// Nodes whose ports are unknown, with the reason.
     pub unread: &'a [(String, Gap)],
-    /// The part that is missing if not every agent was queried.
+    /// The sentence about agents that were not queried. `None` if every agent was queried.
     pub partial: Option<&'a str>,
 }
 
@@ -46,19 +47,19 @@ pub struct ReservationReport<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry<'a> {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts,
-    /// hostPorts, and ports of servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel
-    /// takes in one write. The value is empty if every list leaves a node too few ports for outgoing connections. Then
-    /// each node was compared with its own ports.
+    /// hostPorts, and ports of servers. The kernel takes 4,094 bytes in one write; with `--check`, the value may be
+    /// longer. If every list leaves a node too few ports for outgoing connections, the value is empty, and each node
+    /// was compared with its own ports.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in the list. If not, all NodePorts would leave too few ports for outgoing connections.
-    /// Then the list has only the NodePorts of Services, or is empty.
+    /// Whether all NodePorts are in the list. If false, all NodePorts would leave too few ports for outgoing
+    /// connections. Then the list has only the NodePorts of Services, or is empty.
     whole_node_port_range: bool,
-    /// Whether every node keeps NodePorts and ports of servers away from outgoing connections, as far as is known. If a
-    /// guard runs on the node, only NodePorts of Services, hostPorts and ports of servers count.
+    /// Whether every node reserves NodePorts and ports of servers, as far as is known. On a node with a guard, only
+    /// NodePorts of Services, hostPorts and ports of servers count.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
-    /// The missing part if not every agent was queried, as text.
+    /// The sentence about agents that were not queried, as text; absent if every agent was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
 }
@@ -67,10 +68,10 @@ pub(super) struct ReserveEntry<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct NodeEntry<'a> {
-    /// The node and its scan.
+    /// One node, with its scan.
     #[serde(flatten)]
     scan: Cow<'a, NodeScan>,
-    /// The reserved ports; absent if not known.
+    /// The reserved ports; absent if unknown.
     #[serde(flatten)]
     known: Option<KnownEntry>,
     /// The unknown results of the node.
@@ -88,11 +89,11 @@ struct KnownEntry {
     ip_local_port_range: PortRange,
     /// The currently reserved ports.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// The ports that this node should reserve, but may give to outgoing connections.
+    /// The ports that this node should reserve but does not reserve.
     not_reserved: Vec<PortRange>,
-    /// The chance that an outgoing connection gets a NodePort, as text.
+    /// The probability that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
-    /// The guard of the node, `portreeve guard`; absent if its record was not read. Agents do not read the record.
+    /// The guard of the node, `portreeve guard`; absent if its record was not read. An agent does not read the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     guard: Option<GuardEntry>,
 }
@@ -101,9 +102,9 @@ struct KnownEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct GuardEntry {
-    /// Whether a guard runs. False if it holds its lock and had no successful run for three minutes.
+    /// Whether a working guard runs. False also if its last successful run is older than three minutes.
     running: bool,
-    /// The ports that the guard reserved since the boot.
+    /// The ports that the guard has reserved since the node booted.
     reserved: Vec<PortRange>,
 }
 
@@ -180,8 +181,8 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections.
-    /// If a guard runs on a node, the node needs only NodePorts of Services and ports of servers.
+    /// Whether each scanned node reserves all ports of the list, and does not give other NodePorts to outgoing
+    /// connections. A node with a guard needs only NodePorts of Services and ports of servers.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }
@@ -190,8 +191,8 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// The result. With `check`, a node that is not covered is a finding. Otherwise the result is clear if every node
-    /// was scanned, and if the list is certainly complete.
+    /// The result. With `check`, a node that is not covered is a finding. Without a finding, the result is `Clear` if
+    /// every node was scanned and the list is certainly complete.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();
@@ -200,7 +201,7 @@ impl<'a> ReservationReport<'a> {
         outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
     }
 
-    /// Groups of nodes with equal ports. Nodes that are not covered come first.
+    /// Groups of nodes with equal ports. Nodes that are not covered are first.
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {

@@ -1,5 +1,5 @@
-//! The findings: a row for each finding, and details of the worst findings: the problem, the evidence, the affected
-//! clients, the remedies.
+//! Writes the findings: a row for each finding, and details of the worst findings. The details are the problem, the
+//! evidence, the affected clients and the remedies.
 
 use std::io;
 
@@ -18,11 +18,11 @@ use crate::{
 };
 use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
-/// The compact table explains at most this number of findings, and lists all findings.
+/// The compact table lists all findings, but explains at most this number of findings.
 const EXPLAINED: usize = 20;
 const LABEL: usize = 8;
 const VALUES: usize = 6;
-/// Longer names of values do not move the column of the values.
+/// The column of values begins after this width, even if a name is longer.
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
@@ -51,7 +51,7 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            // If all details are shown, the row has all names.
+            // With all details, the row above has all names.
             title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
@@ -122,7 +122,7 @@ impl Page<'_> {
         self.labelled(2, "Evidence", LABEL, &lines)
     }
 
-    /// Each command has its own line, so that a user can copy the command.
+    /// Writes the remedies. Each command has its own line, so that a user can copy it.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

@@ -1,4 +1,5 @@
-//! Many nodes as text: the findings and their nodes, the agents that could not be queried, and the scope.
+//! Many nodes as text: the findings with their nodes, the agents that could not be queried, and the scope of the
+//! report.
 
 use std::io::{self, Write};
 
@@ -81,7 +82,7 @@ impl Page<'_> {
         })
     }
 
-    /// The compact table shows only failures.
+    /// Writes the unread inputs. The compact table shows only failures.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
         let wide = self.wide;
         let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
@@ -135,7 +136,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
     let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
-    // The plugin does not accept the flags of a scan, so the plugin's text does not advise these flags.
+    // The plugin lacks the flags of a scan, so its text does not advise them.
     let open = |which: fn(&Reason) -> bool| {
         let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));
         let open = |it: &Reason| Open { ceiling: None, claims: it.claims, source: it.source, why: it.why };

@@ -24,9 +24,9 @@ use portreeve_rules::{
 };
 
 const LABEL: usize = 8;
-/// The compact table explains at most this number of findings, and counts the rest.
+/// The compact table explains at most this number of findings. Further findings are only counted.
 const EXPLAINED: usize = 50;
-/// The largest number of names in a list: kinds of skipped objects, or charts.
+/// The largest number of names in a list of skipped kinds or of charts.
 const KINDS: usize = 8;
 
 /// Writes the findings, sorted by place.
@@ -45,7 +45,7 @@ pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) 
     Page { style, wide: true, out }.lint(report)
 }
 
-/// Writes one line for each finding, as compilers do: `file:line:column: severity: sentence [rule]`.
+/// Writes one line for each finding, in the form of compilers: `file:line:column: severity: sentence [rule]`.
 ///
 /// # Errors
 /// When the writer fails.
@@ -153,12 +153,12 @@ impl Page<'_> {
     }
 }
 
-/// The number and the first names: `12: charts/api, charts/shop and 10 more`.
+/// The number of charts and their first names: `12: charts/api, charts/shop and 10 more`.
 fn named(charts: &[String]) -> String {
     format!("{}: {}", charts.len(), text::listed(charts.iter().map(|folder| tidy(folder)), KINDS))
 }
 
-/// The skipped objects by kind: `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
+/// The number of skipped objects of each kind: `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
 fn kinds(skipped: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
@@ -196,7 +196,7 @@ fn headline(report: &LintReport) -> (String, Ink) {
     }
 }
 
-/// The message if no object was judged, with the number of files and the kinds of the objects.
+/// The message for an input without judged objects, with the number of files and the kinds of the objects.
 pub fn nothing_judged(files: usize, skipped: &BTreeMap<String, usize>) -> String {
     let found = match skipped.is_empty() {
         true => format!("no object in {}", counted(files, "file")),

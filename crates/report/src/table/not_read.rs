@@ -1,4 +1,4 @@
-//! The unread input: grouped by reason, in words, with the remedy.
+//! Writes the unread input in words: grouped by reason, with the remedy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ impl Page<'_> {
     pub(super) fn write_not_read(&mut self, report: &Report<'_>) -> io::Result<()> {
         let unseen = report.gaps();
         let mut groups = gap_groups(&unseen, &report.failures());
-        // Failures are listed, because a user can act on them. Other unread inputs are counted in one line.
+        // A user can act on failures, so failures are listed. Other unread inputs are counted in one line.
         groups.retain(|(_, group)| self.wide || group.failed);
         if groups.is_empty() {
             return Ok(());
@@ -100,10 +100,10 @@ impl Page<'_> {
     }
 }
 
-/// The topic, the reason, and the remedy.
+/// The topic of the source, the reason, and the remedy.
 type Heading = (&'static str, Why, Option<&'static str>);
 
-/// The groups of unread inputs: failures first, then in the order of the readers.
+/// The groups of unread inputs. Failures are first, and other groups follow in the order of the readers.
 pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap<'_>]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
@@ -124,7 +124,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
     groups
 }
 
-/// The command with which the other rules can judge. `None` if no single command is enough.
+/// A command with which the unjudged rules can judge. `None` if no flag or right helps.
 fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let lacks =
         |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
@@ -145,7 +145,7 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let sudo = if root { "sudo " } else { "" };
     Some(match (cluster, flags.is_empty()) {
         (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
-        // The user repeats the command with its flags.
+        // The user must repeat the command, whose flags are unknown here.
         (false, true) => "To judge the rest: the same command as root".to_owned(),
         (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
         (false, false) => format!("To judge the rest: the same command with{flags}"),

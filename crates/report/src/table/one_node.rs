@@ -14,7 +14,7 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, the details of each finding, the number of rules that judged, and the failures.
+/// Writes the compact table: a list, the details of findings, the number of rules that judged, and the failures.
 ///
 /// # Errors
 /// When the writer fails.
@@ -70,7 +70,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             1 => " (1 finding of lower severity not shown)".to_owned(),
             hidden => format!(" ({hidden} findings of lower severity not shown)"),
         };
-        // If a finding sets the result, the line does not mention rights that the profile lacks.
+        // If a finding sets the result, the line leaves out rights that the profile lacks.
         let open = match report.result() {
             CheckResult::Findings => [report.undecided(), None],
             _ => [report.not_judged(), report.rules_not_judged(true)],
@@ -97,8 +97,8 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     }
 }
 
-/// The number of findings of each severity, the worst first, and the worst severity: `1 critical, 2 info`. `None` if
-/// there is no finding.
+/// The number of findings of each severity, worst first, and the worst severity: `1 critical, 2 info`. `None` if there
+/// are no findings.
 pub(crate) fn severities(count: impl Fn(Severity) -> usize) -> Option<(String, Severity)> {
     let all = Severity::ALL.into_iter().rev().map(|severity| (severity, count(severity)));
     let all: Vec<(Severity, usize)> = all.filter(|(_, count)| *count > 0).collect();

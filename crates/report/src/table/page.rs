@@ -18,7 +18,7 @@ pub(super) struct Page<'a> {
 
 pub(super) struct ListedFinding<'a> {
     pub(super) problem: &'a Problem,
-    /// The nodes with the finding. `None` if the page is about one node.
+    /// The nodes with the finding. `None` on a page about one node.
     pub(super) on: Option<OnNodes<'a>>,
 }
 
@@ -29,7 +29,8 @@ pub(super) struct OnNodes<'a> {
 }
 
 impl OnNodes<'_> {
-    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with at most `shown` names. For a single node, its name.
+    /// The number of nodes and at most `shown` names: `31 of 120 nodes: n1, n2, n3 and 28 more`. For a single node, its
+    /// name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
         let names = first_nodes(nodes, shown);
@@ -42,7 +43,7 @@ impl Page<'_> {
         if self.wide { usize::MAX } else { NAMED }
     }
 
-    /// Writes one line without change: it is neither wrapped nor cut.
+    /// Writes one line without wrapping it and without cutting it.
     pub(super) fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
         writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
     }
@@ -51,7 +52,7 @@ impl Page<'_> {
         writeln!(self.out)
     }
 
-    /// Only the first line has the label.
+    /// Writes lines with a label before the first line.
     pub(super) fn labelled(
         &mut self,
         indent: usize,

@@ -1,4 +1,4 @@
-//! The list: one line for each finding.
+//! Writes the list: one line for each finding.
 
 use std::io;
 
@@ -12,12 +12,12 @@ use portreeve_rules::findings::{Subject, SubjectKind, Vantage};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;
-/// The smallest width of a subject, so that a row fits into the terminal.
+/// A subject is cut to fit the row into the terminal, but not below this width.
 const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
     pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
-        // If the table is about one node, the last column (the nodes) is left out.
+        // A table about one node has no column of nodes.
         let columns = if reported.iter().any(|it| it.on.is_some()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
         let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns, headings)).collect();
         let widest = |column: usize| {
@@ -57,7 +57,7 @@ impl Page<'_> {
             if affects.is_empty() { "-".to_owned() } else { affects.join(",") },
             match on {
                 None => String::new(),
-                // A script splits the names at the commas.
+                // Without headings, the output is for a script, which splits the names at the commas.
                 Some(on) if !headings => on.incident.nodes.join(","),
                 Some(on) => on.words(self.named()),
             },
@@ -67,8 +67,8 @@ impl Page<'_> {
     }
 }
 
-/// The subject of a finding. The subject of an incident may be each Node itself, or pods of one controller: `Pod
-/// shop/web-*`.
+/// The subject of a finding. The subject of an incident may stand for several objects: each Node itself, or pods of one
+/// controller (`Pod shop/web-*`).
 pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
     let several = on.is_some_and(|OnNodes { incident: Incident { subjects, .. }, .. }| subjects.len() > 1);
     subject_in_words(&problem.subject, several)

@@ -1,5 +1,5 @@
-//! The predicted changes as text, in the order in which a user handles them. Each claim is listed once. Ports whose
-//! answers change in the same way are one block.
+//! The predicted changes as text. The most urgent changes are first. Each claim is listed once. Ports with equal
+//! changes of their answers are one block.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use crate::{
 use portreeve_facts::{Mode, Source, Vantage, Why, text};
 use portreeve_rules::findings::{Subject, SubjectKind};
 
-/// The largest number of claims with explained findings. All claims are listed.
+/// The largest number of claims whose findings are explained. All claims are listed.
 const EXPLAINED: usize = 20;
 const LABEL: usize = 8;
 
@@ -35,12 +35,13 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// One line about a claim: the target (for loopback, its address), the program that answers now, the program that would
-/// answer, and the nodes.
+/// One line about a claim. It has the target, an address if the target is loopback, the program that answers now, the
+/// program that would answer, and the nodes. The first value is false for a loss.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
-    /// Writes the text: first the clients that would get no answer, then the findings that would begin, stay and end.
+    /// Writes the text. Clients that would lose their answer are first. Then come the findings that would begin, stay
+    /// and end.
     ///
     /// # Errors
     /// When the writer fails.
@@ -98,7 +99,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Claims with the same change: the claims, the change, and the nodes.
+    /// Writes claims with an equal change: the claims, the change, and the nodes.
     fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
         let first = group[0];
         let ClaimChange { how, findings, nodes, .. } = first;
@@ -163,7 +164,7 @@ impl Page<'_> {
         self.blank()?;
         self.line(0, Ink::Heading, "Not known")?;
         let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
-        // One line names the inputs that the result does not need.
+        // Inputs that the result does not need are named in one line.
         let mut excused: BTreeMap<(Why, &[Arc<str>]), BTreeSet<&str>> = BTreeMap::new();
         for NotKnownOn { what: NotKnown { port, protocol, detail, input, decides }, nodes } in unknown {
             if let (None, Some((source, why)), false) = (port, *input, decides) {
@@ -208,8 +209,8 @@ fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
     format!("{} of {among} nodes: {}", nodes.len(), first_nodes(nodes, NAMED))
 }
 
-/// Two ports of Services share a block if no finding about them changes, and if their answers change equally on the
-/// same nodes.
+/// Groups claims into blocks. Two ports of Services share a block if their findings do not change, and if their answers
+/// change equally on the same nodes.
 fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     let mut groups: Vec<Vec<&ClaimChange>> = Vec::new();
     let mut known: BTreeMap<_, usize> = BTreeMap::new();
@@ -233,7 +234,8 @@ fn claim(ClaimChange { claim, subjects, .. }: &ClaimChange, before_port: &str) -
     words
 }
 
-/// The answers of a claim in lines, losses first, each with the vantage points and an address.
+/// The changed answers of a claim in lines, losses first. Each line has the places of clients and an example of an
+/// address.
 fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     let mut lines: BTreeMap<Line<'_>, (Vec<Vantage>, String)> = BTreeMap::new();
     for AnswerOn { answer, example, nodes } in &change.answers {
@@ -249,8 +251,8 @@ fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
 }
 
-/// The program that answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. The name of the claiming
-/// Service is added if it is not the Service of the claim.
+/// The program that answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. If another Service than
+/// the claim's Service gets the connections, the text contains its name.
 fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
     let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
     match by {

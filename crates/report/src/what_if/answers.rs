@@ -9,11 +9,11 @@ use crate::terminal::tidy;
 use portreeve_dataplane::{Answered, Ownership};
 use portreeve_facts::{Gap, Snapshot, Vantage};
 
-/// The target of a connection, in words that fit every node.
+/// The destination of a connection, in words that fit every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
-    /// 127.0.0.1, or another address of loopback.
+    /// An address of loopback, such as 127.0.0.1.
     Loopback,
     /// The address of the Node object.
     NodeAddress,
@@ -31,34 +31,35 @@ impl Place {
     }
 }
 
-/// Connections to a port that would get another answer.
+/// Connections to a port whose answer would change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answer {
-    /// The place of the client.
+    /// Where the client is.
     pub(crate) from: Vantage,
     /// The target.
     pub(crate) to: Place,
     /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
     pub(crate) now: &'static str,
-    /// The deciding claim, as text: a Service, a pod with a hostPort, a process; absent without a claim.
+    /// The claim that gets the connections now, as text: a Service, a pod with a hostPort, or a process; absent without
+    /// a claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) now_by: Option<String>,
     /// Who would answer after the change.
     pub(crate) then: &'static str,
-    /// The deciding claim after the change.
+    /// The claim that would get the connections after the change, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) then_by: Option<String>,
 }
 
 impl Answer {
-    /// Whether a client that gets an answer now would get none, or an answer from another program.
+    /// Whether a client would lose its answer, or would get the answer of another program.
     pub(crate) fn is_loss(&self) -> bool {
         is_answer(self.now)
     }
 }
 
-/// `unknown` collects the places whose answer is not known, with the reason.
+/// The answers that change. `unknown` is called for each place of clients whose answer is unknown, with the reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,
@@ -76,7 +77,7 @@ pub(super) fn changes(
         let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
         let (now_by, then_by) = (by(now, before), by(then, after));
         let (was, is) = (word(before), word(after));
-        // If two Services have the same number, the other Service may get the connections.
+        // Equal words can hide a change: if two Services have one number, the other Service may get the connections.
         if was == is && (now_by == then_by || !is_answer(was)) {
             continue;
         }

@@ -9,18 +9,18 @@ use crate::{findings_document::Problem, likeness::likeness};
 use portreeve_facts::{Affected, Vantage};
 use portreeve_rules::findings::{Finding, Key, Severity};
 
-/// The difference of two findings with equal impact on the same clients.
+/// The words for two findings that differ only in their sentence.
 const SENTENCE: &str = "another sentence";
 
-/// The change of a claim, or of a finding about it.
+/// How a claim or a finding changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum How {
-    /// There is no finding now, but there would be one.
+    /// There would be a finding that does not exist now.
     Begins,
-    /// Both states have a finding, or neither state has one.
+    /// There is a finding before and after the change, or in neither state.
     Stays,
-    /// There is a finding now, but there would be none.
+    /// The finding that exists now would not exist.
     Ends,
 }
 
@@ -46,14 +46,15 @@ impl How {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindingChange {
-    /// How it changes. A finding also stays if its variant changes, or if its state after the change could not be judged.
+    /// How the finding changes. A finding stays if only its variant changes. A finding also stays if it could not be
+    /// judged after the change.
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,
-    /// Whether the finding was judged in both states of the node. If not, a finding that begins may exist already, and a
-    /// finding that stays may end.
+    /// Whether the finding was judged before and after the change. If not, a finding that begins may already exist, and
+    /// a finding that stays may end.
     judged: bool,
-    /// Whether only the sentence changes.
+    /// Whether the sentence is the only difference.
     #[serde(skip)]
     reworded: bool,
     /// The finding before the change.
@@ -70,12 +71,13 @@ impl FindingChange {
         then.filter(|_| then > now)
     }
 
-    /// Whether the finding was judged in both states of the node, or would not set the result.
+    /// Whether the finding was judged before and after the change. A finding that cannot set the result counts as
+    /// judged.
     pub(super) fn is_judged(&self) -> bool {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// Nodes with the same difference share a row. If only the sentence changes, the nodes also share the new sentence.
+    /// The text by which nodes share a row: the difference. If only the sentence changes, the new sentence.
     pub(super) fn shared(&self, node: &str) -> String {
         let sentence = self.then.as_ref().filter(|_| self.reworded);
         sentence.map_or_else(|| self.difference.clone(), |then| likeness(&then.summary, node))
@@ -86,15 +88,16 @@ impl FindingChange {
     }
 }
 
-/// `held` has the findings that could not be judged in the other state. If `is_open` is true for a place, its answers
-/// are not known in one state, so the affected clients at this place are not compared.
+/// Pairs the findings of the two states. `held` has the findings of a state that could not be judged in the other
+/// state. If `is_open` is true for a place of clients, an answer at this place is unknown in one state. Then the
+/// affected clients at this place are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],
     is_open: impl Fn(Vantage) -> bool,
 ) -> Vec<FindingChange> {
     let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
-    // Findings with equal variants are paired first, so the remaining findings of an id have different variants.
+    // First, findings with equal keys are paired. Then, findings of one rule are paired whose variants differ.
     let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
     let mut others = then.clone();
     for is_same in is_same {
@@ -147,14 +150,14 @@ fn change(
         [None, None] => return None,
     };
     let [now, mut then] = pair.map(|it| it.map(Problem::of));
-    // A finding after the change has no start time yet.
+    // After the change, a finding has no start time yet.
     if let Some(then) = &mut then {
         then.since.clear();
     }
     Some(FindingChange { how, difference, judged, reworded, now, then })
 }
 
-/// `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
+/// Example: `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
 fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String {
     let outcome = Some(evidence.outcome).filter(|it| !it.is_empty()).map(|it| format!("outcome {it}"));
     let name = format!("{} {}", evidence.severity, key.name());
@@ -162,7 +165,8 @@ fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String 
     [Some(name), outcome, affects].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `warning listener-on-node-port/loses: warning instead of critical; remote clients are not affected any more`.
+/// Example: `warning listener-on-node-port/loses: warning instead of critical; remote clients are not affected any
+/// more`.
 fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected) -> String {
     let (was, would_be) = (now.evidence.impact(), then.evidence.impact());
     let instead = |what: &str, now: &str, then: &str| (now != then).then(|| format!("{what}{then} instead of {now}"));
@@ -186,7 +190,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
 }
 
-/// `remote clients, its loopback and its pods`; `None` if there are no clients.
+/// Example: `remote clients, its loopback and its pods`. `None` if there are no clients.
 fn in_words(whom: &Affected) -> Option<String> {
     let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
     let (last, others) = words.split_last()?;

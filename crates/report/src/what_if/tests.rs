@@ -1,4 +1,4 @@
-//! Claims in two states of a node, and on many nodes.
+//! Claims before and after a change, and on many nodes.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn of_web(named: &str, severity: Severity) -> Finding {
 
 type World = (Vec<Finding>, Vec<Finding>);
 
-/// The findings in one state, and the findings of the other state that could not be judged in this state.
+/// The board of one state, and the findings of the other state that the rules could not judge in this state.
 fn judged((findings, held): World) -> (Board, BTreeSet<Key>) {
     (Board { findings, unknown: Vec::new() }, held.into_iter().map(|it| it.key).collect())
 }

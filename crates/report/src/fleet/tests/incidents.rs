@@ -6,7 +6,7 @@ fn squatters(nodes: usize) -> Vec<AgentAnswer> {
     (1..=nodes).map(|number| reporting(&format!("n{number}"), &[squatter(number)])).collect()
 }
 
-/// Names, addresses, processes and times differ from node to node.
+/// The finding of a node. Its names, addresses, processes and times are different on each node.
 fn squatter(number: usize) -> Value {
     let pod = format!("scanner-{}", ["x7f2p", "b9zzk", "q4wls"][number % 3].replace('l', "t"));
     let mut finding = listener("critical");
@@ -22,7 +22,7 @@ fn squatter(number: usize) -> Value {
 fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     let mut answers = squatters(31);
     answers.extend((32..=120).map(|number| reporting(&format!("n{number}"), &[])));
-    // Answers arrive in any order.
+    // The order of the answers does not matter.
     answers.reverse();
     let fleet = fleet(answers);
     let [incident] = &fleet.incidents[..] else { panic!("{:?}", fleet.incidents) };
@@ -181,7 +181,7 @@ fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
     );
     assert!(!fleet.is_whole());
 
-    // Findings that the user did not request need no space.
+    // Findings that the user does not want take no space.
     let wanted = Wanted { namespace: Some("other".to_owned()), ..Wanted::default() };
     let fleet = Fleet::of("portreeve", answers(3), &wanted, now());
     assert_eq!((fleet.incidents.len(), fleet.hidden), (0, 24_000));
