@@ -1,9 +1,8 @@
 //! Decides whether a client may read private documents over the network. The API server must accept the client's token.
 //! The user of the token needs the right to `get` the path of the document.
 //!
-//! Many tokens cause few requests to the API server. The agent refuses a text that has not the form of a token. The
-//! agent caches the answers of the API server. All clients together cause at most four reviews a second, after a first
-//! burst.
+//! Many tokens cause few requests to the API server. The agent refuses texts without the form of a token. The agent
+//! caches the answers of the API server. All clients together cause at most four reviews a second, after a first burst.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},

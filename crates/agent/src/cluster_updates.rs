@@ -96,6 +96,8 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
             // If a complete file has no objects of a kind, the file is still valid.
             let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
+            // A list of one namespace lacks the Services of other namespaces, and must not replace a list of all
+            // namespaces.
             let lacking = facts.lacks_services();
             let is_whole = torn.is_none() && lacking.is_none() && facts.services.gap().is_none();
             let is_torn = torn.is_some();

@@ -38,8 +38,8 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// If the port is taken, binds the port again and again. `attempt` is the result of the first attempt. `seen` gets the
-/// result of each attempt.
+/// If the port is taken, tries again until the port can be bound. `attempt` is the result of the first attempt. `seen`
+/// gets the result of each attempt.
 pub(super) async fn bind_and_serve(
     address: SocketAddr,
     mut attempt: io::Result<std::net::TcpListener>,

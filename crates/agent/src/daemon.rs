@@ -97,7 +97,7 @@ struct Agent {
     /// The number of scans that read connections.
     readings: u64,
     never_read: BTreeSet<Source>,
-    /// The processor time that the last scan used.
+    /// The parts whose panic was logged: names of rules, or `reader`.
     panicked: BTreeSet<&'static str>,
 }
 
@@ -233,8 +233,9 @@ impl Agent {
         }
     }
 
-    /// Scans once. The scan reads connections if the cadence allows this reading, or if a part of the cluster was read for
-    /// the first time. Otherwise the scan uses the connections of the last reading, and rules about connections wait.
+    /// Scans once. The scan reads connections if the cadence allows this reading, or if a part of the cluster was read
+    /// for the first time. Otherwise the scan uses the connections of the last reading, and rules about connections
+    /// wait.
     async fn scan(&mut self, cause: Cause) {
         let began = Instant::now();
         let (at, facts, mut query) = self.inputs(began);

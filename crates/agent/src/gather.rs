@@ -71,7 +71,7 @@ impl SnapshotSources {
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
         // If the Node object of this node was not found, the addresses and Pods of this node are unknown. The snapshot
-        // lists this gap as rejected input.
+        // lists the missing Node as rejected input.
         cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());

@@ -125,7 +125,7 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// If the port is taken, a thread binds the port again and again. The receiver gets the state of the port.
+/// If the port is taken, a thread tries again until the port can be bound. The receiver gets the state of the port.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,

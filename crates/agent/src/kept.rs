@@ -18,7 +18,7 @@ pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 
 struct Last {
     made: Instant,
-    /// The time at which the scan was judged that the text describes.
+    /// The text is about the scan that was judged at this time.
     scan: Option<Instant>,
     text: Bytes,
 }

@@ -157,7 +157,7 @@ pub struct LogQueue {
 #[derive(Debug)]
 enum Item {
     Line(Vec<u8>),
-    /// A mark in the queue. When the writer reaches the mark, it has written all earlier lines, and reports so.
+    /// A mark in the queue. When the writer reaches the mark, it has written all earlier lines, and sends a message.
     Written(SyncSender<()>),
 }
 

@@ -19,8 +19,8 @@ const DIRECTORIES: usize = 200_000;
 const ROOT: u64 = 1;
 const PATH: usize = 1024;
 
-/// The greatest number of bytes that are read of the mounts of this process. Below: of the list of processes in one
-/// cgroup.
+/// The greatest number of bytes that are read from the mounts of this process. The next number is for the processes of
+/// one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 

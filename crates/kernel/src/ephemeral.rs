@@ -120,7 +120,7 @@ impl Count {
 }
 
 /// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for a new destination, one is
-/// subtracted from every count, and destinations with the count zero are dropped. A destination of more than one in
+/// subtracted from every count. Destinations with the count zero are dropped. A destination of more than one in
 /// [`COUNTED`] sockets always stays.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
@@ -157,9 +157,8 @@ impl Tally {
         }
     }
 
-    /// The first tally may have forgotten destinations, so that its counts are not exact. Then this is a tally for a
-    /// second walk: it has the destinations that may be the busiest, with the count zero. `None` if no destination can
-    /// use enough ports for a finding.
+    /// A tally for a second walk. It has the destinations that may be the busiest, with the count zero. `None` if the
+    /// first tally is exact, or if every destination uses too few ports for a finding.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;

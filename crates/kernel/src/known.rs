@@ -11,8 +11,7 @@ use super::{
 };
 use portreeve_facts::{Cgroup, Gap, Interfaces};
 
-/// A new process is read again by this number of scans, because a container moves to its namespace and control group at
-/// its start.
+/// A new process is read in this number of scans. A container moves to its namespace and control group at its start.
 const CONFIRMING: u8 = 2;
 
 /// Facts from earlier scans of a host. Empty for a single scan.

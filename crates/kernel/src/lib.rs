@@ -78,8 +78,8 @@ pub struct Host {
 
 impl Host {
     /// The host whose `/` is at `root`. The host is live if `root` is `/`, or a mount of the running host's `/` (the
-    /// boot ids are equal). Of a live host, the kernel and the proxy are also read. Of a recorded tree, only the files
-    /// are read, and all other facts are unread.
+    /// boot ids are equal). On a live host, the kernel and the proxy are also read. In a recorded tree, only files are
+    /// read, and all other facts are unread.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }

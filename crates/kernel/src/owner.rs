@@ -55,8 +55,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// For the live host whose root directory is mounted at `root`. `tunnels` are the UDP ports of links that are up,
-    /// which only the kernel can have. If `command_lines` is true, command lines are kept. They may contain secrets.
+    /// For the live host whose root directory is mounted at `root`. `tunnels` are the UDP ports of links that are up.
+    /// No process can have these ports. If `command_lines` is true, command lines are kept. They may contain secrets.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
@@ -154,7 +154,7 @@ impl Owners {
         held
     }
 
-    /// Tells the kernel's sockets from sockets that a process closed during the search. The kernel's sockets still
+    /// Separates the kernel's sockets from sockets that a process closed during the search. The kernel's sockets still
     /// exist.
     fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();

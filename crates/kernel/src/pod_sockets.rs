@@ -21,9 +21,8 @@ const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
 /// The sockets on the local `ports` in the network namespace of `net` (`/proc/PID/net`), with their owners among
-/// `pids`. After these sockets, for each of their peers, another connection to this peer from a port without a
-/// listener. Two connections to one address and port show that the peer is a server, because a client uses a new port
-/// for each connection.
+/// `pids`. For each peer of these sockets, adds another connection to the peer from a port without a listener. Two
+/// connections to one address and port show that the peer is a server. A client uses a new port for each connection.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such

@@ -39,8 +39,8 @@ const FAR: u32 = 8;
 /// The largest number of pods whose sockets on needed ports are listed. The time for a list grows with the number of
 /// connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, it is not walked, even if its user chose a
-/// small range. The time for a walk grows with the number of connections on the node.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, its sockets are not walked. This holds even
+/// if its user chose a small range. The time for a walk grows with the number of connections on the node.
 const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. `proc` is the mount of the
@@ -178,8 +178,8 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process from outside the pod may have entered the namespace. Its cgroup has no pod. The next process of the
-        // namespace may have one.
+        // A process from outside the pod may have entered the namespace. The cgroup of such a process has no pod. The
+        // next process of the namespace may have a cgroup with the pod.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {

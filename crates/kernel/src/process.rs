@@ -1,5 +1,4 @@
-//! Processes below `/proc`, and the sockets that they own. The inode or start time tells a later process with an equal
-//! pid from the earlier process.
+//! Processes below `/proc`, and the sockets that they own. A later process with an equal pid has another start time.
 
 use std::{
     cell::Cell,
@@ -28,7 +27,7 @@ const COMMAND_LINE: usize = 512;
 /// The greatest length of a file with one line, in bytes. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
-/// The kubectl plugin also compiles on macOS, where this clock has another name.
+/// The kubectl plugin also compiles on macOS, which has another name for this clock.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
@@ -324,7 +323,7 @@ pub fn booted() -> Option<Timestamp> {
 }
 
 /// A command line, with spaces between its arguments. Line breaks and tabs in an argument become one space, because
-/// `text::clean` would join the words around them. The part of the line that is not kept is not processed.
+/// `text::clean` would join the words around them. A long line is cut first.
 pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let in_one_line = |argument: &[u8]| {
@@ -335,8 +334,8 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files 1024 524288 files`. `Limits` of `procfs_core` has three problems. It takes a part
-/// of the file for the whole file. It needs all sixteen limits. It can overflow on a line with few words.
+/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` has three problems. It takes a
+/// part of the file for the whole file. It needs all sixteen limits. It can overflow on a line with few words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

@@ -1,4 +1,4 @@
-//! Where the files are: on the live host, below a mount of the host's root directory, or in a recorded tree.
+//! The place of the files: the live host, a mount of the host's root directory, or a recorded tree.
 
 use std::{
     collections::VecDeque,

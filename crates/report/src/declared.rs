@@ -63,8 +63,8 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// The result: whether all input was read. A missing right is a right of the user, so unread input counts with
-    /// every profile.
+    /// The result: whether all input was read. If a right is missing, the user lacks this right, and no profile can
+    /// excuse the unread input.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))

@@ -189,7 +189,7 @@ pub struct Problem {
     pub summary: String,
     /// The measured values, in reading order; a name may occur several times.
     pub evidence: Vec<Value>,
-    /// Where the affected clients are.
+    /// The places of the affected clients.
     pub affects: Vec<Vantage>,
     /// The remedies in words. A text that begins with `then` is the next step. A text that begins with `or` is another
     /// remedy.
@@ -295,7 +295,7 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// The version stays empty here. An agent adds its own version.
+    /// The node as this program reports it, with the version of this program.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();

@@ -2,7 +2,7 @@
 
 use portreeve_facts::text;
 
-/// The number of nodes that are named if there are too many nodes.
+/// If there are many nodes, only this number of nodes is named.
 pub(super) const NAMED: usize = 3;
 
 /// The first names of nodes. A name is empty if an agent's pod has no node, or if the pod cannot be used.

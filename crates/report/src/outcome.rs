@@ -72,14 +72,14 @@ impl Open {
     /// Whether this input could hide a finding of at least this severity. If so, a check without findings is not
     /// `Clear`.
     ///
-    /// An unread core input (`is_failure`) always returns true. Core inputs are the Services, endpoints, sockets,
-    /// addresses and settings of a node.
+    /// For an unread core input (`is_failure`), the function returns true. Core inputs are the Services, endpoints,
+    /// sockets, addresses and settings of a node.
     ///
-    /// A port or an object that was not judged returns true, except in three cases. First, the profile lacks the right.
-    /// Second, the kernel does not report processes or pods. Third, a pod listens on all NodePorts, as pods of
-    /// OVN-Kubernetes do.
+    /// For a port or an object that was not judged, the function returns true, except in three cases. First, the
+    /// profile lacks the right. Second, the kernel does not report processes or pods. Third, a pod listens on all
+    /// NodePorts, as pods of OVN-Kubernetes do.
     ///
-    /// A rule that judged nothing returns true, unless `is_excused` excuses its input.
+    /// For a rule that judged nothing, the function returns true, unless `is_excused` excuses the input.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;

@@ -146,7 +146,7 @@ struct BesideEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AnswerEntry {
-    /// Where the client is.
+    /// The place of the client.
     from: Vantage,
     /// The destination addresses on the node.
     to: Vec<IpAddr>,

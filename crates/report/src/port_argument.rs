@@ -43,7 +43,7 @@ impl fmt::Display for PortArgument {
 }
 
 impl PortArgument {
-    /// Whether the user asked about this protocol.
+    /// Whether the user wants to know about this protocol.
     pub fn is_about(self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|requested| requested == protocol)
     }

@@ -35,7 +35,7 @@ impl ScanAge {
     }
 
     /// The reason why a scan cannot be trusted at the time `now`. `at` is the time of the scan by the clock of its
-    /// node. `reported` is the age from the agent. Old agents do not report the age.
+    /// node. `reported` is the age from the agent. Some agents do not report this age.
     pub fn gap(at: Timestamp, reported: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if reported.is_some_and(Self::is_old) {

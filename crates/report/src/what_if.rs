@@ -158,7 +158,7 @@ pub struct WhatIfDocument {
     /// The claims that change. Claims whose clients would lose their answer are first. Then come claims whose findings
     /// begin, stay and end, worst first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// Results that are unknown before or after the change. Such a result may change, too.
+    /// Results that are unknown before or after the change. It is unknown whether such a result changes.
     pub(crate) unknown: Vec<NotKnownOn>,
     /// The effects that a scan cannot predict.
     not_predicted: &'static str,

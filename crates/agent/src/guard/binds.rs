@@ -1,4 +1,4 @@
-//! What the binds mean that the hook reports. All functions here are pure functions of a snapshot.
+//! The meaning of the binds that the hook reports. All functions here are pure functions of a snapshot.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -170,7 +170,7 @@ fn addresses(port: &ContainerPort) -> Vec<IpAddr> {
 pub(super) struct Conflict {
     /// The key of the finding that a scan reports about this listener.
     pub(super) key: Key,
-    /// The pod that called `bind`. If no pod called it, the node.
+    /// The pod that called `bind`, or else the node.
     pub(super) maker: Subject,
     pub(super) note: String,
 }

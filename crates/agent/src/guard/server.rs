@@ -30,8 +30,8 @@ struct Shared {
     started: Instant,
 }
 
-/// If the port is taken, a thread binds the port again and again. The guard runs meanwhile, because reserved ports
-/// matter more than metrics.
+/// If the port is taken, a thread tries again until the port can be bound. The guard runs meanwhile, because reserved
+/// ports matter more than metrics.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,

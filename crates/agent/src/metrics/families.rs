@@ -164,8 +164,8 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        // An upper bound is not a measured value. If both had the same metric name, a forecast would treat their
-        // difference as growth.
+        // An upper bound is not a measured value. If the bound and the measured value had one metric name, a forecast
+        // would treat their difference as growth.
         let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
         let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();

@@ -24,7 +24,8 @@ const MOST_REDIRECTIONS: usize = 8192;
 /// The chain of iptables with a jump to each pod's chain.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
 const ONE_POD: &str = "CNI-DN-";
-/// The table of `portmap` in nftables. The next line has its chains, in the order in which the kernel evaluates them.
+/// The table of `portmap` in nftables. `CHAINS` are the chains of this table, in the order in which the kernel
+/// evaluates them.
 const TABLE: &str = "cni_hostport";
 const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 

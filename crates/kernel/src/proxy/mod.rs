@@ -24,7 +24,7 @@ const MOST_PLACES: usize = 4;
 
 /// The answers of kube-proxy, and the address at which it answered.
 pub struct Answers {
-    /// The address at which a mode was answered. `None` if only another program answered.
+    /// The address that answered with a mode. `None` without a mode: the listener may be another program.
     pub place: Option<SocketAddr>,
     pub(crate) mode: Reading<Learned<Mode>>,
     pub(crate) config: Reading<ProxyConfig>,

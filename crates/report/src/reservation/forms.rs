@@ -7,7 +7,7 @@ use super::ReservationReport;
 use crate::terminal::tidy;
 
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The last name in alphabetical order: its value is used if several files set the value.
+/// This name is the last in alphabetical order. If several files set one value, the last file is used.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.
@@ -40,7 +40,7 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    // The file also contains the notes, because users lose the output of a terminal earlier than a file.
+    // The file also contains the notes, because users keep the file longer than the output in a terminal.
     let remarks = missing(report).into_iter().chain(report.fleet.doubts());
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }

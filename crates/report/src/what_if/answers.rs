@@ -35,7 +35,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answer {
-    /// Where the client is.
+    /// The place of the client.
     pub(crate) from: Vantage,
     /// The target.
     pub(crate) to: Place,

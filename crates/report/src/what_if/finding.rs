@@ -18,9 +18,9 @@ const SENTENCE: &str = "another sentence";
 pub(crate) enum How {
     /// There would be a finding that does not exist now.
     Begins,
-    /// There is a finding before and after the change, or in neither state.
+    /// There is a finding before and after the change, or there is none before and after.
     Stays,
-    /// The finding that exists now would not exist.
+    /// There is a finding now that would no longer exist.
     Ends,
 }
 
