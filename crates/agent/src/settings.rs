@@ -112,8 +112,8 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core for scans; reading connections may use an equal share in addition. If scans need more, the
-    /// time between two scans becomes longer than --interval [default: 0.2]
+    /// The share of one core for scans; reading connections may use an equal share too. If scans need more, they come
+    /// less often than --interval [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,
         env = "PORTREEVE_CPU_PERCENT", hide_env_values = true
