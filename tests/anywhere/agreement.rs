@@ -181,12 +181,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-fn excuse(
-    snapshot: &Snapshot,
-    board: &Board,
-    (owned, found): (&Ownership, &[String]),
-    loser: usize,
-) -> Option<Excuse> {
+fn excuse(snapshot: &Snapshot, board: &Board, (owned, found): (&Ownership, &[String]), loser: usize) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.losers.contains(&loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
     let claimant = &owned.claimants[loser];

@@ -254,10 +254,7 @@ fn the_documents_say_why_a_release_has_nothing_for_macos() {
     let targets = words(".goreleaser.yaml");
     assert!(targets.contains("targets: [x86_64-unknown-linux-musl, aarch64-unknown-linux-musl]"), "{targets}");
     for (document, sentences) in [
-        (
-            "docs/verify.md",
-            &["**Releases have no archive for macOS**", "The manifest for krew names Linux only"][..],
-        ),
+        ("docs/verify.md", &["**Releases have no archive for macOS**", "The manifest for krew names Linux only"][..]),
         (
             "docs/install.md",
             &[

@@ -11,7 +11,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket gets one turn back after each `every`.
+    /// After each `every`, one token returns to the bucket.
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
         Self { every, most, full: now }
     }

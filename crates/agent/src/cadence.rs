@@ -52,7 +52,7 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// `cpu_percent` is the share of one core for scans. Reading connections may take the same share in addition.
+    /// `cpu_percent` is the share of one core for scans. Reading connections may use an equal share in addition.
     pub(super) fn new(interval: Duration, cpu_percent: f64) -> Self {
         let mut cadence = Self::default();
         cadence.configure(interval, cpu_percent);

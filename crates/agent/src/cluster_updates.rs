@@ -16,7 +16,7 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
-/// The time between two checks whether a file has changed.
+/// The time between two checks for changed files.
 const FILES: Duration = Duration::from_secs(1);
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -86,7 +86,7 @@ pub(super) async fn start(
     (state, endpoints)
 }
 
-/// Reads the files again when they change, until no receiver is left.
+/// Reads changed files again. Ends when the last receiver is dropped.
 async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<LastReading>) {
     let source = ClusterSource::Files(inputs.clone());
     let (mut known, mut is_broken, mut was_whole) = (None, false, false);

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest duration of a connection. A connection carries one request and its answer.
 const LONGEST: Duration = Duration::from_secs(120);
 const MAX_HEAD: usize = 16 * 1024;
-/// The kernel doubles this number.
+/// The size of a socket buffer, in bytes. The kernel doubles this size.
 const SOCKET_BUFFER: u32 = 64 << 10;
 const BACKLOG: u32 = 128;
 

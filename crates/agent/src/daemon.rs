@@ -351,8 +351,8 @@ impl Agent {
     }
 
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // After changes of the cluster, two rounds can follow each other within a second. A roll-out can take longer
-        // than the time between the two rounds.
+        // After changes of the cluster, two scans can follow each other within a second. A roll-out can take longer
+        // than a second.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
@@ -401,7 +401,7 @@ async fn received(signal: &mut Signal) {
     }
 }
 
-/// The error is one line for a person.
+/// Loads the configuration. The error is one line for a person.
 type Load = dyn Fn() -> Result<Config, String>;
 
 struct Reloader {

@@ -40,9 +40,9 @@ pub struct SnapshotSources {
 /// The current step, which is shown to a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Services, EndpointSlices, Pods, Nodes.
+    /// Reads Services, EndpointSlices, Pods and Nodes.
     Cluster,
-    /// Sockets, settings, addresses, the proxy.
+    /// Reads sockets, settings, addresses and the proxy.
     Node,
     /// The rules.
     Rules,

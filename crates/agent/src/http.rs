@@ -58,7 +58,7 @@ pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
-    /// `None` before the first scan.
+    /// The last judged scan. `None` before the first scan.
     pub(super) last: Option<Judged>,
     pub(super) work: Work,
     pub(super) judged_at: Option<Instant>,
@@ -178,7 +178,7 @@ impl ServerState {
         self.published.borrow().last.clone()
     }
 
-    /// `None` before the first scan.
+    /// The age of the last scan. `None` before the first scan.
     fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
         published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))

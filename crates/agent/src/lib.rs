@@ -1,8 +1,7 @@
 //! Reads the facts of the cluster and of the node, runs the rules, and keeps the board of findings. `check` does this
 //! once. The agent does this in a loop, and answers HTTP requests from the board.
 //!
-//! This crate never reads a fact by itself, and never judges: other crates do. It parses only its own settings, and
-//! Events from the API server.
+//! Other crates read the facts and judge them. This crate parses only its own settings, and Events from the API server.
 
 #![allow(clippy::disallowed_methods, reason = "keeps the time, listens, and connects to its socket")]
 

@@ -16,7 +16,7 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     }
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
-    // `there are n1, n2 and 3 more`.
+    // Example: `there are n1, n2 and 3 more`.
     let there = format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, text::listed(&names, NAMED));
     let detail = match &cluster.node_name {
         Some(name) if names.contains(&name.as_str()) => return None,

@@ -138,7 +138,7 @@ impl Settings {
         self.over(given)
     }
 
-    /// Returns these settings. If a setting is missing, it comes from `under`.
+    /// Returns these settings. A missing setting is taken from `under`.
     pub fn over(self, under: Self) -> Self {
         Self {
             services: if self.services.is_empty() { under.services } else { self.services },

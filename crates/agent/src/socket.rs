@@ -1,4 +1,4 @@
-//! The agent's socket in the file tree of the node. The owner of the socket can read everything there without a token.
+//! The agent's socket in the file tree of the node. The owner of the socket can read every document without a token.
 
 use std::{
     fs, io,

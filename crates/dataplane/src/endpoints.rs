@@ -173,9 +173,7 @@ impl<'a> Endpoints<'a> {
             None => self.cilium != Some(false),
             Some(_) => self.unknown_node.is_some() || self.is_here(it),
         };
-        self.has((service, port), (&[family], number), is_home, |all| {
-            all.iter().copied().filter(may_be_here).collect()
-        })
+        self.has((service, port), (&[family], number), is_home, |all| all.iter().copied().filter(may_be_here).collect())
     }
 
     /// Like [`Self::has_home`], but counts only endpoints to which the proxy sends a client's connections. `is_outside`

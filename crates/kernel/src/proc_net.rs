@@ -15,7 +15,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, State, Why};
 
-/// The longest line that is read. The kernel pads lines to 150 bytes, and lines of IPv6 to 180 bytes.
+/// The greatest length of a line, in bytes. The kernel pads lines to 150 bytes, and lines of IPv6 to 180 bytes.
 const LINE: u64 = 512;
 
 /// The longest table that is read, in bytes. It has about three million sockets. A longer table is cut, and so it is

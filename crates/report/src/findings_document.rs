@@ -61,7 +61,7 @@ pub(super) struct FindingsDocument<'a> {
     pub(super) nodes: &'a [Node],
 }
 
-/// One node, or the agent on it: the time of the scan, and the unknown results.
+/// One node, or its agent, with the time of the scan and the unknown results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {

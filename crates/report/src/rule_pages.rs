@@ -90,7 +90,10 @@ pub(super) fn documentation(id: &Id) -> String {
 fn age(id: &Id) -> String {
     let mut rules = RULES.iter().filter(|rule| rule.name() == id.name);
     match rules.any(|rule| rule.needs.iter().chain(rule.uses).any(|source| source.walks_connections())) {
-        true => format!("\nIn an agent's scan, connections may be up to {} minutes old.\n", OLDEST_CONNECTIONS.as_secs() / 60),
+        true => format!(
+            "\nIn an agent's scan, connections may be up to {} minutes old.\n",
+            OLDEST_CONNECTIONS.as_secs() / 60
+        ),
         false => String::new(),
     }
 }

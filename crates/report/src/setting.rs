@@ -19,7 +19,7 @@ pub enum Setting {
     TcpTwReuse(u8),
     /// The proxy's mode.
     ProxyMode(Mode),
-    /// The API server's range.
+    /// The NodePort range of the API server.
     NodePortRange(PortRange),
     /// kube-proxy's `nodePortAddresses`.
     NodePortAddresses(Vec<String>),

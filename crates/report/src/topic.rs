@@ -66,7 +66,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     }
 }
 
-/// The command that reads all objects of a cluster that rules use.
+/// The command that reads a cluster. It reads all objects that rules use.
 pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
 
 /// Whether this source can come from a file of `--services`.

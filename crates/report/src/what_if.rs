@@ -196,7 +196,7 @@ pub struct TwoWorlds<'a> {
     pub snapshots: [&'a Snapshot; 2],
     /// For each state, its findings, and the findings of the other state that the rules could not judge in this state.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
-    /// Each Service, and who answers on its port in both states.
+    /// For each Service, who answers on its port before and after the change.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 

@@ -105,13 +105,11 @@ impl Node<'_, '_> {
             // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => {
-                match keeps_host_port(self.round, socket, is_node_port) {
-                    Ok(true) if is_node_port => return None,
-                    Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
-                    Err(gap) => Verdict::Unknown(gap),
-                }
-            }
+            Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
+                Ok(true) if is_node_port => return None,
+                Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
+                Err(gap) => Verdict::Unknown(gap),
+            },
         };
         Some(Judgement::on_port(
             of.subject_or(Subject::this_node(self.snapshot)),
@@ -233,8 +231,7 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: 
         return Ok(keeps);
     }
     if_requested(round.now.cluster.nodes.get())?;
-    let detail =
-        "the process may be the container runtime: it has a socket on each hostPort, and it is not known whether the runtime of this node opens them";
+    let detail = "the process may be the container runtime: it has a socket on each hostPort, and it is not known whether the runtime of this node opens them";
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 

@@ -222,7 +222,7 @@ async fn clients_that_bound_their_port_on_purpose_are_read_now_and_then_and_as_l
     .await;
     let mut scans = Vec::new();
     for number in 0..2 * EVERY_CLIENT + 4 {
-        // A client exists during two of the scans that can find it.
+        // The client exists during two scans. The first of them reads all client sockets.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
         agent.scan(Cause::Tick).await;
         scans.extend(every_client.load(Ordering::Relaxed).then_some(number));

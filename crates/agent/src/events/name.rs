@@ -83,7 +83,7 @@ impl Names {
     }
 }
 
-/// The hash FNV-1a with 128 bits. It is the same in every build, on every node and after every restart.
+/// The hash FNV-1a with 128 bits. Equal parts have an equal hash in every build, on every node and after every restart.
 pub(crate) fn hash(parts: &[&str]) -> u128 {
     // The byte 0xff never occurs in UTF-8, so it separates the parts.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));

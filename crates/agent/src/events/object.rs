@@ -23,7 +23,7 @@ pub const AGENT_NAMESPACE: &str = "portreeve";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedEvent {
-    /// For objects without a namespace, `default`.
+    /// The namespace of the Event: the namespace of the object, or `default`.
     pub(super) namespace: String,
     pub(super) names: Names,
     /// The reporting instance of the Event: `portreeve-<node>`.
@@ -35,7 +35,7 @@ pub(super) struct PlannedEvent {
     event: Event,
 }
 
-/// `kubectl describe` finds Events only by the uid.
+/// The object has no uid. `kubectl describe` would not show an Event without the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoUid;
 

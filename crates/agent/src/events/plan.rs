@@ -72,7 +72,8 @@ pub(super) enum Reply {
     Missing,
     /// The agent has no right to write the Event in this namespace, until a person changes the rights.
     Forbidden,
-    /// This Event cannot be read, or the server refuses for another reason, until a person changes something.
+    /// The Event cannot be read, or the server refuses the request. A repeated request fails until a person changes
+    /// something.
     Stuck,
     /// The server refuses the Event and will always refuse it.
     Refused,
@@ -133,7 +134,7 @@ impl Plan {
         self.spread.is_known()
     }
 
-    /// The caller must pass the answer to [`Plan::answer`].
+    /// Returns a request that is due now. The caller must pass the answer to [`Plan::answer`].
     pub(super) fn next(&mut self, at: Timestamp) -> Option<Write> {
         self.forget(at);
         if self.pause.end(at) > at || self.budget.ready(at) > at {

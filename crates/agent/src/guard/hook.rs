@@ -60,7 +60,7 @@ pub struct BindConfig {
     pub mode: Mode,
     /// The control group whose binds the hook compares with the claims. `None` stands for all binds of the node.
     pub cgroup: Option<PathBuf>,
-    /// If the facts about the cluster are older than this time, the hook refuses nothing.
+    /// If the facts about the cluster are older than this time, the hook allows all binds.
     pub stale: Duration,
     /// The folders of exempt control groups, relative to the mount of cgroup2.
     pub allow: Vec<PathBuf>,

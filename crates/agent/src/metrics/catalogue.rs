@@ -4,7 +4,7 @@ use prometheus_client::{metrics::MetricType, registry::Unit};
 
 #[derive(Debug)]
 pub(crate) struct Metric {
-    /// For a counter, the name is without `_total`.
+    /// The name. The name of a counter does not contain `_total` here.
     pub(crate) name: &'static str,
     pub(super) kind: MetricType,
     pub(super) labels: &'static [&'static str],
@@ -29,7 +29,7 @@ pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str],
     Metric { name, kind: MetricType::Counter, labels, help }
 }
 
-/// Families use only metrics of this list.
+/// The metric with this name. Each family is a metric of this list.
 pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }

@@ -87,7 +87,7 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
-        // Only the severities that a variant can have: all pairs would make twice as many series.
+        // A variant has series only for its possible severities. All pairs would be twice as many series.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));

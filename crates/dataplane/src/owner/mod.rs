@@ -76,11 +76,9 @@ impl Loss for CaseResult {
 }
 
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
-    let (result, assumed) = addressed.over(true, |assumption, case| {
-        match contest.who(assumption, case, (from, to)) {
-            (Err(gap), losers) if losers.is_empty() => Err(gap),
-            (answer, losers) => Ok(Some(CaseResult { answer: answer.map(Some), losers })),
-        }
+    let (result, assumed) = addressed.over(true, |assumption, case| match contest.who(assumption, case, (from, to)) {
+        (Err(gap), losers) if losers.is_empty() => Err(gap),
+        (answer, losers) => Ok(Some(CaseResult { answer: answer.map(Some), losers })),
     });
     let (CaseResult { answer, losers }, gap) = match result {
         Judged::Certain(result, gap) => (result, gap),

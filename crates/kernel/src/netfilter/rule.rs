@@ -34,7 +34,7 @@ impl Rule {
     }
 }
 
-/// One rule of a dump.
+/// Parses one rule of a dump.
 pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
     let chain = format!(

@@ -55,7 +55,7 @@ thread_local! {
 enum Stop {
     /// The dump is torn. A repeated request may succeed.
     Torn(&'static str),
-    /// A message needs a buffer of this size.
+    /// The buffer was too small: a message needs a buffer of this size.
     Truncated(usize),
     /// A repeated request would also fail.
     Final(Gap),

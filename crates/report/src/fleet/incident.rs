@@ -163,7 +163,7 @@ impl Gathered {
         if reference.evidence == problem.evidence {
             return;
         }
-        // A hostile agent may send a hundred thousand names.
+        // This is a map, because a hostile agent may send a hundred thousand names.
         let mut by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
         for (side, of) in [&**reference, problem].into_iter().enumerate() {
             for Value { name, value } in &of.evidence {

@@ -49,11 +49,11 @@ pub struct Partial {
     pub listed: usize,
     /// How many agents were queried. Some of them may not have answered.
     pub queried: usize,
-    /// Why the other agents were not queried.
+    /// Why some agents were not queried.
     pub why: Stopped,
 }
 
-/// Why not every agent was queried.
+/// The reason why some agents were not queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {

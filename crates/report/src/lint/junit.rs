@@ -10,8 +10,8 @@ use crate::{junit_suite, terminal::tidy};
 use portreeve_facts::{Gap, Place};
 use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
 
-/// Writes one test suite. If a finding is below the severity that fails the run, its test case passes, with the
-/// finding's sentence as output.
+/// Writes one test suite. A finding below the severity that fails the run is a passed test case, with the finding's
+/// sentence as output.
 ///
 /// # Errors
 /// When the writer fails.

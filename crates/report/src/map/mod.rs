@@ -30,7 +30,7 @@ pub(super) enum PortState {
     Listener,
     /// Allocated to a Service that names the port.
     Fixed,
-    /// Allocated by the API server.
+    /// Allocated to a Service. The API server chose the port.
     Automatic,
     /// Allocated. The object does not show whether the API server chose the port.
     Allocated,

@@ -251,8 +251,8 @@ fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
 }
 
-/// The program that answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. If another Service than
-/// the claim's Service gets the connections, the text contains its name.
+/// The program that answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. If a Service other than
+/// the claim's Service gets the connections, the text names this Service.
 fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
     let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
     match by {
