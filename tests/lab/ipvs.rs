@@ -49,8 +49,8 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
-// This test needs a guest without other tests: virtual servers of another network namespace can make the kernel's list
-// of connections incomplete.
+// This test of `masquerade-source-ports/taken` needs a guest without other tests: virtual servers of another network
+// namespace can make the kernel's list of connections incomplete.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| masquerade::agrees("ipvs"));
