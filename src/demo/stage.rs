@@ -84,7 +84,8 @@ fn enter() -> anyhow::Result<PathBuf> {
     // cgroup. The new mounts show this cgroup as the root cgroup, and no socket belongs to the root cgroup.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
-        // The kernel refuses one file system twice at one place, so a tmpfs is mounted in between.
+        // The kernel does not mount a file system directly on itself, and `place` has cgroup2 already. So a tmpfs is
+        // mounted first, and the new cgroup2 on the tmpfs.
         mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), unchanged)
             .and_then(|()| mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged))
             .with_context(|| format!("mounting cgroup2 on {place}"))?;

@@ -142,8 +142,8 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Logs the address if the agent listens on its port. The caller logs after the start of the agent, because the
-/// server's own thread could log too early.
+/// Logs the address and port of the agent, if the agent has this port. The caller has already logged the start of the
+/// agent. The thread of the server could log the address before the start.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");

@@ -70,9 +70,9 @@ impl Assumptions {
         self.possible.list.iter()
     }
 
-    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. For such a
-    /// socket, the list leaves out assumptions in which an unread setting excludes a family or all addresses of this
-    /// node. Such a setting would be a mistake of the user.
+    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. Such a socket
+    /// gets only assumptions in which unread settings serve both families and an address of this node. Other settings
+    /// would be a mistake of the user. If no such assumption exists, the socket gets all assumptions.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }

@@ -219,7 +219,7 @@ pub enum Stratum {
     Any,
     /// The defaults of the mode, if the user named a mode and its settings were not read.
     Defaults,
-    /// The settings that serve an address of this node, if the list of addresses was not read.
+    /// All settings with which the proxy serves both families, and an address of this node. The settings were not read.
     Served,
 }
 

@@ -369,8 +369,9 @@ pub struct PodNamespace {
     /// The ports of the pod that have listeners. `None` if the scan did not walk over the pod's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. For each peer
-    /// of these sockets, one more connection to this peer follows, from a port without a listener.
+    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. Then, for
+    /// each peer of these sockets, one other connection to the same peer, if there is one. The local port of the other
+    /// connection is not needed and has no listener.
     #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }

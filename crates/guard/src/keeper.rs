@@ -738,9 +738,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Before any call of the guard, another program may write, or the guard may be killed. There is one exception:
-        /// between a read and the write that directly follows, no program writes. The kernel has no compare-and-swap
-        /// for the list.
+        /// Before each access of the guard to the list or the record, another program may write the list, or the guard
+        /// may be killed. The test leaves out one case: another program writes after the guard compares the list, and
+        /// before the guard writes. The kernel cannot compare and write in one step, so the guard can lose an entry in
+        /// this case.
         #[test]
         fn no_interleaving_loses_an_entry_of_another_program_and_the_wanted_ports_are_reserved_in_the_end(
             at_first in some_ports(),

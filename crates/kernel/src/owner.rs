@@ -93,9 +93,10 @@ impl Owners {
         claims.iter().map(owner).collect()
     }
 
-    /// The cgroup of a socket, or of its process if this cgroup shows more. A socket has a cgroup of version 2 only. On
-    /// a node whose pods are in hierarchies of version 1, the socket's cgroup belongs to the container runtime, or is
-    /// missing.
+    /// The cgroup of a socket. If this cgroup names no pod, but the cgroup of the socket's process does, the result is
+    /// the cgroup of the process. If the socket has no cgroup, the result is also the cgroup of the process, unless
+    /// this is the root cgroup. A socket has a cgroup of version 2 only. On a node whose pods are in hierarchies of
+    /// version 1, the socket's cgroup belongs to the container runtime, or is missing.
     fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &of_socket {
             Ok(cgroup) if cgroup.pod.is_some() => return of_socket,

@@ -49,8 +49,8 @@ pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(sums.finish(net)?.of_one_protocol())
 }
 
-/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket. Returns false if the file
-/// does not contain the count.
+/// True if `sockstat6` in the folder `net` counts no IPv6 UDP sockets of the network namespace. `net` is
+/// `/proc/<pid>/net`. Returns false if `sockstat6` cannot be read or has no count.
 pub fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))

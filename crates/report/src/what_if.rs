@@ -293,8 +293,9 @@ impl WhatIf {
         }
     }
 
-    /// Finds out whether a lost answer would stay if `mode` served NodePorts on every address. `served` is called only
-    /// if an answer is lost and this question is still open.
+    /// Notes `mode` if a client loses an answer by the change, and would keep the answer if `mode` served NodePorts on
+    /// every address. `served` computes the answers with every address. `take_cure` calls `served` only if an answer is
+    /// lost and no earlier call noted the mode.
     ///
     /// # Errors
     /// If `served` fails.

@@ -164,8 +164,8 @@ impl<'a> Node<'_, 'a> {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
         if let Wrong::Other(_, named) = wrong {
-            // No proxy serves the port of a new Service yet, so in a manifest only another process on the port is a
-            // problem.
+            // No proxy serves the port of a Service in a manifest yet. So for a manifest, this rule reports only
+            // another process on the port.
             evidence = evidence
                 .about([ClaimOf::node_port(service, None)])
                 .each("answers for", named.as_ref().map(|named| format!("Service {named}")));
