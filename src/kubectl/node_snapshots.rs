@@ -44,8 +44,8 @@ impl Scope for AgentScope {
     }
 }
 
-/// Requests a snapshot from the agent of this node, or from the only agent if no node is named. Prints the age of the
-/// snapshot.
+/// Requests a snapshot from the agent of the one node in `nodes`, or from the only agent if `nodes` is empty. Prints the
+/// age of the snapshot.
 ///
 /// # Errors
 /// When there is no agent, or when no node is named and there are several agents. In the second case, no agent is

@@ -9,7 +9,7 @@ use std::{
 
 use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
 use portreeve_facts::{
-    Family, Mode, PortSet, Protocol, Service, Snapshot, Vantage,
+    Family, Mode, PortSet, Protocol, Service, Snapshot, Socket, Vantage,
     healthy::{PRIMARY, World, daemon, ip},
 };
 use portreeve_guard::Wanted;
@@ -221,17 +221,18 @@ fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bo
     let node_ports = round.node_ports().into_iter().flat_map(|all| all.at(port)).copied();
     let mut services = node_ports.chain(round.external_at(port).map(|(address, port)| (address.service, port)));
     let is_here = |ip: &IpAddr| addressed.interfaces.addresses.iter().any(|it| it.ip == *ip);
-    let has_unready = |service: &Service, family: Family| {
+    let is_of = |socket: &Socket, ip: &IpAddr| socket.local == *ip || socket.local.is_unspecified() && is_here(ip);
+    let has_unready = |service: &Service, family: Family, socket: &Socket| {
         let slices = snapshot.cluster.endpoint_slices.seen().into_iter().flatten();
         let its = slices.filter(|it| (&it.namespace, &it.service) == (&service.namespace, &service.name));
         let its = its.filter(|it| it.family == family && it.ports.iter().any(|it| it.port == Some(owned.port)));
-        its.flat_map(|it| &it.endpoints).any(|it| !it.ready && it.addresses.iter().any(is_here))
+        its.flat_map(|it| &it.endpoints).any(|it| !it.ready && it.addresses.iter().any(|ip| is_of(socket, ip)))
     };
     services.any(|service| {
         let mut its = listeners.at(port).iter().filter(|socket| name.ends_with(&place(socket)));
         its.any(|socket| {
             let is_one = |family| round.is_endpoint(addressed, service, family, socket) == Ok(true);
-            Family::BOTH.into_iter().any(|family| has_unready(service.0, family) && is_one(family))
+            Family::BOTH.into_iter().any(|family| has_unready(service.0, family, socket) && is_one(family))
         })
     })
 }
@@ -352,6 +353,23 @@ fn of_a_listener_that_is_an_endpoint_in_one_place_only_owner_and_findings_say_th
             let world = world.with_mode(mode);
             assert_eq!(disagreements(&world, &board(&world)).0, [""; 0], "{mode}");
         }
+    }
+}
+
+#[test]
+fn a_process_loses_nothing_where_the_kernel_prefers_another_socket() {
+    let worlds = [
+        Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(Mode::Nftables),
+        Snapshot::healthy().service("web", |it| it.external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080)),
+    ];
+    for world in worlds {
+        let world = world.listens_as("192.0.2.1:30080", daemon("closer", 8));
+        let world = world.listens_as("0.0.0.0:30080", daemon("other", 7));
+        let judged = board(&world);
+        let found = judged.findings.iter().filter(|it| OF_LISTENERS.contains(&&*name(&it.key)));
+        let found: Vec<&str> = found.map(|it| &*it.evidence.summary).collect();
+        assert!(found.len() == 1 && found[0].contains("closer"), "{found:?}");
+        assert_eq!(disagreements(&world, &judged).0, [""; 0]);
     }
 }
 

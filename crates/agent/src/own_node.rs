@@ -87,6 +87,9 @@ mod tests {
         (cluster.node_name, cluster.pods) = (None, Snapshot::healthy().pod("edge", |_| ()).cluster.pods);
         assert_eq!(no_own_node(&cluster, "n1"), None, "a Pod has the name");
         let gap = no_own_node(&cluster, "host").expect("a gap");
-        assert!(gap.detail.contains("no Node, and no Pod with an address, has the name host; "), "{gap:?}");
+        assert!(
+            gap.detail.contains("no Node that was read, and no Pod with an address that was read, has the name host; "),
+            "{gap:?}"
+        );
     }
 }

@@ -83,7 +83,7 @@ async fn services(server: &Server) -> Result<FactsBuilder, Error> {
 async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let Some(node) = node else {
-        let detail = format!("no Node has the name {hostname}; set the name of this node with --node");
+        let detail = format!("no Node that was read has the name {hostname}; set the name of this node with --node");
         facts.mark_missing(Gap::new(Source::Pods, Why::NotRequested, detail));
         return facts;
     };

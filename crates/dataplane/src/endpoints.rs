@@ -158,7 +158,8 @@ impl<'a> Endpoints<'a> {
     }
 
     /// Like [`Self::includes`], but for one family, and for any address that `is_home` accepts. If
-    /// externalTrafficPolicy is Local, endpoints of other nodes are ignored.
+    /// externalTrafficPolicy is Local, endpoints of other nodes are ignored, and for kube-proxy also endpoints without a
+    /// nodeName.
     ///
     /// # Errors
     /// When endpoints were not read, and the Service may send connections to the port.

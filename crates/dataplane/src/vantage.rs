@@ -95,7 +95,8 @@ fn arrive_on(device: &Link, links: &[&Link], interfaces: &Interfaces) -> Option<
     let have_clients: Vec<Option<bool>> = links.iter().map(has_clients).collect();
     let is_only_way = is_default(device) && !interfaces.links.iter().any(|it| it != device && is_default(it));
     match (have_clients.contains(&Some(true)), have_clients.contains(&None)) {
-        // Clients behind this device reach each address of the node through this device.
+        // Remote clients reach the address through its own link. But virtual machines may be behind a bridge, and reach
+        // each address of the node through the bridge.
         (true, _) => has_clients(&device).map(|_| false),
         (false, true) => None,
         (false, false) => is_only_way.then_some(true),

@@ -186,7 +186,7 @@ impl ClusterFacts {
         let is_known = || is_node() || is_of_pod();
         (is_placed && !is_known()).then(|| {
             let detail = format!(
-                "no Node, and no Pod with an address, has the name {hostname}; set the name of this node with --node"
+                "no Node that was read, and no Pod with an address that was read, has the name {hostname}; set the name of this node with --node"
             );
             Gap::new(Source::Nodes, Why::Ambiguous, detail)
         })

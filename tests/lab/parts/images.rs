@@ -27,8 +27,6 @@ pub fn portreeve(folder: &Path) -> PathBuf {
     image_of(&binary, PORTREEVE, &folder.join("portreeve"))
 }
 
-const LIBRARIES: &str = "COPY libraries /\n";
-
 #[track_caller]
 pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     build(name, folder, |context| {
@@ -45,9 +43,9 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
             let copy = context.join("libraries").join(library);
             fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
             fs::copy(Path::new("/").join(library), copy).expect("a library");
-            if !dockerfile.ends_with(LIBRARIES) {
-                dockerfile.push_str(LIBRARIES);
-            }
+        }
+        if context.join("libraries").exists() {
+            dockerfile.push_str("COPY libraries /\n");
         }
         fs::write(context.join("Dockerfile"), dockerfile).expect("a Dockerfile");
     })
