@@ -30,15 +30,16 @@ fn a_node_port_needs_a_type_that_has_one() {
 
 #[test]
 fn an_update_that_writes_the_number_that_it_has_is_taken() {
-    let there = |number: u16| {
+    let there = |port: &str, number: u16| {
         let service = service("web", &format!("nodePort: {number}")).replace("{name: web,", "{name: web, uid: u,");
-        let web = self::service("web", "nodePort: 30080").replace("type: NodePort", "type: ClusterIP");
+        let web = self::service("web", port).replace("type: NodePort", "type: ClusterIP");
         let (code, stdout, stderr) =
             lint(&[("a.yaml", &web), ("b.yaml", &service)], &["a.yaml", "--against", "b.yaml"]);
         assert_eq!(stderr, "", "{stdout}");
         code
     };
-    assert_eq!((there(30080), there(30081)), (0, 1));
+    assert_eq!((there("nodePort: 30080", 30080), there("nodePort: 30080", 30081)), (0, 1));
+    assert_eq!(there("protocol: UDP, nodePort: 30080", 30080), 0, "the API server compares only the numbers");
 }
 
 #[test]

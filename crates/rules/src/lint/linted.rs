@@ -194,10 +194,10 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
-    pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
+    /// The API server compares the numbers, and not the protocols.
+    pub(super) fn has_already(&self, service: &Manifest, number: u16) -> bool {
         let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
-        let protocol_of = |port: Option<&ServicePort>| port.map_or(Protocol::Tcp, |it| it.protocol);
-        held.is_some_and(|it| it.numbers().any(|(its, port)| (its, protocol_of(port)) == (number, protocol)))
+        held.is_some_and(|it| it.numbers().any(|(its, _)| its == number))
     }
 
     /// If the field belongs to a Service, the finding suggests free NodePorts.

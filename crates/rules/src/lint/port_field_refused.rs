@@ -14,7 +14,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
         for Refused { claim, why } in &manifest.refused {
             let Some((number, protocol)) = claim.what.port() else { continue };
             let is_wiped = matches!(why, Refusal::NodePort | Refusal::HealthCheck);
-            if is_wiped && linted.has_already(manifest, (number, protocol)) {
+            if is_wiped && linted.has_already(manifest, number) {
                 continue;
             }
             let (variant, what, remedy) = match why {
