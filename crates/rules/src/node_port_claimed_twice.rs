@@ -111,11 +111,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The claims of one number that are compared, a limited number of each kind. Claims of one kind conflict in the same
-/// way. A kind is: the protocol, whether the Service exists, and whether this node serves the Service.
+/// way. A kind is: the protocol, whether the claim exists, and whether this node serves the Service.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
-        let kind = (it.protocol(), it.service.uid.is_some(), snapshot.proxy_serves(it.service));
+        let kind = (it.protocol(), it.exists(), snapshot.proxy_serves(it.service));
         let kept = of_kind.entry(kind).or_default();
         *kept += 1;
         *kept <= MOST_COMPARED
@@ -162,9 +162,9 @@ enum Clash {
     Pods,
     /// Both Services work, but the API server would refuse to create them again, for example after a restore.
     Anew,
-    /// One Service does not exist yet, and the API server will refuse this Service.
+    /// The API server has not accepted this claim yet, and will refuse the claim.
     Refused,
-    /// Both Services exist, and claim the same connections.
+    /// Both claims exist, and are about the same connections.
     Lost,
 }
 
@@ -204,6 +204,12 @@ impl Claim<'_> {
         self.port.map_or(Protocol::Tcp, |port| port.protocol)
     }
 
+    /// Whether the API server has accepted the number of the Service. Lint marks a number that an updated Service keeps
+    /// as not chosen.
+    fn exists(&self) -> bool {
+        self.service.uid.is_some() || self.port.is_some_and(|port| port.fixed == Some(false))
+    }
+
     fn name(&self) -> String {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
@@ -230,11 +236,12 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// The conflict with another claim to the number. `None` if the claims are identical, or if both claims are valid
-    /// together.
+    /// The conflict with another claim to the number. `None` if the claims are identical, if both claims are valid
+    /// together, or if only this claim exists: then the API server refuses the other claim.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
-        if std::ptr::eq(self.service, other.service) {
+        let same_service = std::ptr::eq(self.service, other.service);
+        if same_service {
             let itself = match (self.port, other.port) {
                 // A Service may have one number for two protocols, if both entries have one `port`.
                 (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
@@ -244,13 +251,17 @@ impl Claim<'_> {
                 return None;
             }
         }
-        let both = [self.service, other.service];
-        let served = both.iter().all(|service| snapshot.proxy_serves(service));
-        Some(match both.iter().all(|service| service.uid.is_some()) {
-            false => Clash::Refused,
-            true if same_protocol && served => Clash::Lost,
-            true => Clash::Anew,
-        })
+        // The API server refuses an object with one number twice for one protocol, also if the Service has the number.
+        if same_service && same_protocol && self.service.uid.is_none() {
+            return Some(Clash::Refused);
+        }
+        let served = [self, other].iter().all(|claim| snapshot.proxy_serves(claim.service));
+        match (self.exists(), other.exists()) {
+            (false, _) => Some(Clash::Refused),
+            (true, false) => None,
+            (true, true) if same_protocol && served => Some(Clash::Lost),
+            (true, true) => Some(Clash::Anew),
+        }
     }
 }
 

@@ -117,6 +117,25 @@ fn an_object_of_the_same_name_is_an_update() {
 }
 
 #[test]
+fn a_number_that_a_service_of_the_cluster_keeps_is_refused_only_to_others() {
+    let (web, api) = (service("shop/web", "nodePort: 30080"), service("api", "nodePort: 30080"));
+    let line = "warning node-port-claimed-twice/refused Service default/api 30080/tcp";
+    assert_eq!(with_cluster(&[&*web, &*api].concat()), [format!("13:32 {line}")]);
+    assert_eq!(with_cluster(&[api, web].concat()), [format!("6:32 {line}")]);
+    let both = "name: h, nodePort: 30080}, {name: d, port: 53, protocol: UDP, nodePort: 30080";
+    let lines = with_cluster(&service("shop/web", both));
+    let anew = " warning node-port-claimed-twice/anew Service shop/web 30080/";
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains(anew)), "{lines:?}");
+}
+
+#[test]
+fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_band() {
+    assert_eq!(with_cluster(&service("shop/web", "nodePort: 31081")), [""; 0]);
+    let chosen = with_cluster(&service("shop/web", "nodePort: 31082"));
+    assert_eq!(chosen, ["6:32 info node-port-range-mismatch/band Service shop/web 31082/tcp"]);
+}
+
+#[test]
 fn a_number_that_another_service_loses_later_is_refused() {
     let cluster = write(&(CLUSTER.to_owned() + "---\n" + &service("shop/api", "nodePort: 30081")));
     let with = |manifests: &[&str]| found(&manifests.concat(), &["--against", &cluster]);

@@ -58,9 +58,10 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// If an update of a Service has no number, the Service keeps its present number. kubectl and Helm match ports by
-/// `port`, and keep a number that the manifest never set. The API server matches ports by name, and keeps a number that
-/// the update gives to no other port (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
+/// Marks each number that an update of a Service keeps as not chosen. If an update has no number, the Service keeps its
+/// present number. kubectl and Helm match ports by `port`, and keep a number that the manifest never set. The API server
+/// matches ports by name, and keeps a number that the update gives to no other port (Kubernetes 1.36
+/// pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
 /// Returns a number that the update also gives to another port, if the Service does not show who chose the number.
 fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
@@ -70,6 +71,10 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     let written: BTreeSet<(u16, Protocol)> =
         service.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let is_written = |number: &u16| Protocol::ALL.into_iter().any(|protocol| written.contains(&(*number, protocol)));
+    let held: BTreeSet<u16> = before.ports.iter().filter_map(|port| port.node_port).collect();
+    for port in service.ports.iter_mut().filter(|port| port.node_port.is_some_and(|number| held.contains(&number))) {
+        port.fixed = Some(false);
+    }
     let mut unsure = None;
     let number = |port: &ServicePort| (port.port, port.protocol);
     // If two entries have one name or one port, the first entry is used.
@@ -137,7 +142,7 @@ impl Linted {
             }
             !is_updated
         });
-        // Lint does not judge fixed numbers of existing Services.
+        // Lint does not judge fixed numbers that Services already have.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }

@@ -21,7 +21,7 @@ fn two(change: impl FnOnce(World) -> World) -> Snapshot {
 }
 
 fn written(it: World) -> World {
-    it.with(|service| service.uid = None)
+    it.with(|service| (service.uid, service.ports[0].fixed) = (None, Some(true)))
 }
 
 fn with_workload(mut world: Snapshot, change: impl FnOnce(&mut Workload)) -> Snapshot {
@@ -55,8 +55,26 @@ fn of_two_that_are_still_to_be_created_the_second_is_refused() {
     assert!(evidence.summary.ends_with("the API server refuses to create this Service."), "{}", evidence.summary);
     assert!(evidence.affects.is_empty());
     assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice, "nothing to patch yet");
+    expect_healthy(&RULE, &two(written), &subject("first"));
     let other = |it: World| written(it).protocol(Protocol::Udp);
     assert_eq!(expect_problem(&RULE, &two(other), &subject("second")).variant, "refused", "whatever the protocol is");
+}
+
+#[test]
+fn a_number_that_an_updated_service_keeps_is_not_refused() {
+    let kept = |it: World| it.with(|service| (service.uid, service.ports[0].fixed) = (None, Some(false)));
+    assert_eq!(expect_problem(&RULE, &two(kept), &subject("second")).variant, "lost");
+    let own = |protocol| {
+        let with = |it: World| {
+            kept(it.node_port(30777)).with(|service| {
+                let port = service.ports[0].clone();
+                service.ports.push(ServicePort { name: "b".to_owned(), protocol, port: 81, ..port });
+            })
+        };
+        expect_problem(&RULE, &Snapshot::healthy().service("web", with), &subject("web")).variant
+    };
+    assert_eq!(own(Protocol::Udp), "anew");
+    assert_eq!(own(Protocol::Tcp), "refused", "one object has the number twice for one protocol");
 }
 
 #[test]
