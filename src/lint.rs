@@ -31,6 +31,7 @@ use portreeve_facts::{
     names, text::shell_word,
 };
 use portreeve_report as report;
+use portreeve_rules::OF_MANIFESTS;
 use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
     Found, LintReport, Linted, Source, doubt, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
@@ -186,16 +187,18 @@ impl Args {
         }
         let range = range(named, &around);
         let has_port = manifests.iter().flat_map(|it| &it.claims).any(|claim| claim.what.port().is_some());
-        failures.extend(doubt(&range, &around.cluster).filter(|_| has_port).map(|gap| (gap, None)));
+        let (all, named) = (self.rules.is_empty(), &self.rules);
+        let is_requested = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
+        let rules: Vec<Rows> = lint_rules().filter(is_requested).collect();
+        let mut chosen = OF_MANIFESTS.iter().filter(|rule| rules.contains(&rule.rows()));
+        let needs_range = has_port && chosen.any(|rule| rule.reads(portreeve_facts::Source::NodePortRange));
+        failures.extend(doubt(&range, &around.cluster).filter(|_| needs_range).map(|gap| (gap, None)));
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
         around.cluster.service_cidrs.extend(self.service_cidrs);
         let linted = Linted::new(manifests, facts, around, &range, source);
-        let (all, named) = (self.rules.is_empty(), &self.rules);
-        let is_requested = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
-        let rules: Vec<Rows> = lint_rules().filter(is_requested).collect();
         let Found { mut findings, unknown, not_run } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);

@@ -269,6 +269,8 @@ fn a_range_that_the_cluster_puts_in_doubt_is_not_judged_by() {
     assert!(stdout.contains("Service shop/web has nodePort 8443: name the range with --node-port-range"), "{stdout}");
     assert_eq!(code, 2, "{stdout}");
     assert!(!stdout.contains("refuses to create"), "{stdout}");
+    let of_rule = |rule: &str| run(&["--rule", rule]).0;
+    assert_eq!((of_rule("node-port-claimed-twice"), of_rule("node-port-range-mismatch/outside")), (0, 2));
     let (code, stdout, _) = run(&["--node-port-range", "8000-32767"]);
     assert_eq!(code, 0, "{stdout}");
 }
