@@ -19,7 +19,8 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &str) -> (ClusterFacts, Option<String>) {
     match connect(access).await {
         Ok((client, address)) => {
-            let namespace = client.default_namespace().to_owned();
+            // The client library does not trim the file with a pod's namespace, unlike kubectl.
+            let namespace = access.own_namespace().unwrap_or_else(|| client.default_namespace().to_owned());
             let server = Server::new(client, address, access.request_timeout);
             let (node, facts) = of_server(&server, configured, hostname).await;
             (facts.finish(server.address().to_owned(), true, node), Some(namespace))
