@@ -42,8 +42,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let Some(daemon) = daemon.filter(|it| !is_itself(workload, it)) else { continue };
             let UsualPort { number, protocol, of, .. } = *daemon;
             let severity = if is_usual(number, Role::Vital) { Warning } else { Info };
+            let comma = if of.contains(',') { "," } else { "" };
             let summary = format!(
-                "{workload} wants port {number}/{protocol} of the node, but {of} has this port on each node on which it runs."
+                "{workload} wants port {number}/{protocol} of the node, but {of}{comma} has this port on each node on which it runs."
             );
             let evidence = PortOf::Workload(workload)
                 .named_in(Evidence::new(severity, summary), number, protocol)
@@ -77,6 +78,8 @@ mod tests {
             "DaemonSet default/agent wants port 10250/tcp of the node, but kubelet has this port on each node on which it runs."
         );
         assert_eq!(expect_problem(&RULE, &of(9100, |_| ()), &Subject::cluster()).severity, Info);
+        let metrics = expect_problem(&RULE, &of(7472, |_| ()), &Subject::cluster()).summary;
+        assert!(metrics.contains("but MetalLB, for its metrics, has this port"), "{metrics}");
         let in_the_hosts_network = |it: &mut Workload| {
             (it.host_network, it.ports[0].port, it.ports[0].host_port) = (true, 9100, None);
         };
