@@ -112,10 +112,8 @@ pub(super) fn judge_node_snapshots<T>(
         let oldest = oldest.map(|(age, number)| {
             format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
-        let scope = format!(
-            "{}; nodes without an agent are not included",
-            listed_agents(listed.len(), agent_flags.agent_namespace())
-        );
+        let about = listed_agents(listed.len(), agent_flags.agent_namespace());
+        let scope = format!("{about}; other nodes are not included");
         let (all, queried) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {queried} of {all} agents were queried; {}", why.words()));
         let not_queried =

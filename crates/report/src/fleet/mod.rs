@@ -21,8 +21,7 @@ pub(super) use self::{
     view::Partial,
 };
 
-/// The number of agents that were queried, and their namespace.
+/// The number of agents that a report is about, and their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
-    let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
-    format!("{agents} listed in namespace {namespace}")
+    format!("{agents} agent{} listed in namespace {namespace}", if agents == 1 { "" } else { "s" })
 }

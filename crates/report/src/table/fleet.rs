@@ -58,7 +58,7 @@ impl Page<'_> {
         self.unseen(fleet)?;
         self.blank()?;
         let agents = listed(fleet.agents, &fleet.agent_namespace);
-        let scope = format!("This report is about {agents}. Nodes without an agent are not included.");
+        let scope = format!("This report is about {agents}. Other nodes are not included.");
         for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
             self.line(0, ink, &line)?;
         }
