@@ -335,6 +335,26 @@ fn a_port_that_was_not_judged_is_no_clear_result() {
 }
 
 #[test]
+fn a_port_that_was_not_judged_is_an_error_in_the_forms_for_pipelines() {
+    let world = || {
+        let world = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
+        world.service("dns", |it| it.node_port(30053)).service("kubernetes", |it| it)
+    };
+    let selects = service("api", "nodePort: 30099").replace("ports:", "selector: {app: x}\n  ports:");
+    for (world, wanted) in [(world(), (0, false)), (world().listens("192.0.2.2:30099"), (2, true))] {
+        let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+        for (form, error) in [
+            ("sarif", "\"executionSuccessful\": false"),
+            ("junit", "<error "),
+            ("github", "::error title=listener-on-node-port"),
+        ] {
+            let (code, stdout, _) = lint(&[("a.yaml", &selects)], &["a.yaml", "--against", &against, "-o", form]);
+            assert_eq!((code, stdout.contains(error)), wanted, "{form}: {stdout}");
+        }
+    }
+}
+
+#[test]
 fn of_copies_of_a_service_the_first_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));

@@ -3,13 +3,10 @@
 
 use std::io::{self, Write};
 
-use super::remedy;
+use super::{decides, remedy};
 use crate::terminal::tidy;
 use portreeve_facts::Place;
-use portreeve_rules::{
-    findings::Severity,
-    lint::{LintReport, Unjudged},
-};
+use portreeve_rules::{findings::Severity, lint::LintReport};
 
 /// Writes a line for each finding, each failure, and each rule that could not judge.
 ///
@@ -35,8 +32,9 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
         let message = [vec![text], remedy(finding)].concat().join("\n");
         writeln!(out, "::{word} {}title={}::{}", properties(place), finding.name(), data(&message))?;
     }
-    for Unjudged { rows, gap, .. } in &report.unknown {
-        writeln!(out, "::notice title={rows}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
+    for it in &report.unknown {
+        let word = if decides(report, it) { "error" } else { "notice" };
+        writeln!(out, "::{word} title={}::{}", it.rows, data(&format!("not known: {}", tidy(&it.gap.detail))))?;
     }
     Ok(())
 }

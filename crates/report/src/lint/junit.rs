@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use quick_junit::TestCase;
 
-use super::remedy;
+use super::{decides, remedy};
 use crate::{junit_suite, terminal::tidy};
 use portreeve_facts::{Gap, Place};
 use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
@@ -19,7 +19,13 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));
     let quiet = junit_suite::of_rules(report.rules.iter().map(|rows| (*rows, reasons(report, rows))), found);
-    let failures = report.failures.iter().map(failure);
+    let mut undecided: Vec<&Gap> = Vec::new();
+    for it in report.unknown.iter().filter(|it| decides(report, it)) {
+        if !undecided.contains(&&it.gap) {
+            undecided.push(&it.gap);
+        }
+    }
+    let failures = report.failures.iter().map(failure).chain(undecided.into_iter().map(junit_suite::of_failure));
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     junit_suite::write("lint", None, cases, out)
 }

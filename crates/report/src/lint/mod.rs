@@ -15,7 +15,10 @@ use super::{
     remedies::{joined, lines},
     terminal::tidy,
 };
-use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
+use portreeve_rules::{
+    findings::PlacedFinding,
+    lint::{LintReport, Unjudged},
+};
 
 /// The result, which is also the exit code. After a failure, or if a rule could not compare all objects, the result is
 /// not `Clear`.
@@ -33,9 +36,18 @@ pub fn is_undecided(report: &LintReport) -> bool {
 /// lacks the flags of a scan.
 pub(crate) fn undecided(report: &LintReport) -> Option<String> {
     let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
-    let open = report.unknown.iter().map(|it| Open::of_rule(it.rows, it.claims, &it.gap));
-    let open = not_judged(open.filter(|open| open.decides(report.counts_from())), false);
+    let open = report.unknown.iter().filter(|it| decides(report, it));
+    let open = not_judged(open.map(open_of), false);
     failed.into_iter().chain(open).reduce(|failed, open| format!("{failed}; {open}"))
+}
+
+/// Whether this unread input could hide a finding that sets the result.
+fn decides(report: &LintReport, unjudged: &Unjudged) -> bool {
+    open_of(unjudged).decides(report.counts_from())
+}
+
+fn open_of(Unjudged { rows, gap, claims }: &Unjudged) -> Open {
+    Open::of_rule(*rows, *claims, gap)
 }
 
 fn remedy(finding: &PlacedFinding) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::{Value, json};
 
-use super::remedy;
+use super::{decides, is_undecided, remedy};
 use crate::{
     indented_json::write_indented_json,
     sarif::{associate, descriptor, level, log, notification},
@@ -30,7 +30,10 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         failure["locations"] = place.iter().map(|place| json!({ "physicalLocation": physical(place) })).collect();
         failure
     });
-    let unknown = report.unknown.iter().map(|it| notification("note", &it.gap, Some(it.rows)));
+    let unknown = report.unknown.iter().map(|it| {
+        let level = if decides(report, it) { "error" } else { "note" };
+        notification(level, &it.gap, Some(it.rows))
+    });
     let not_run = report.not_run.iter().map(|(rows, why)| {
         let text = format!("not run: {}", tidy(why));
         let mut note = json!({ "level": "note", "message": { "text": text }, "properties": {} });
@@ -38,7 +41,7 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         note
     });
     let invocation = json!({
-        "executionSuccessful": report.failures.is_empty(),
+        "executionSuccessful": !is_undecided(report),
         "toolExecutionNotifications": notifications.chain(unknown).chain(not_run).collect::<Vec<_>>(),
     });
     let results = report.reported().map(|finding| {
