@@ -121,6 +121,9 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         let rendered = format!("helm template {} | portreeve lint -", shell_word(chart));
         console.print_note(&in_log(format!("lint does not read the templates of the chart {chart}: {rendered}")));
     }
+    for file in &report.left_out {
+        console.print_note(&in_log(format!("lint does not judge {file}")));
+    }
     // Documents and full tables contain the notes already.
     if are_rows || matches!(output, Form::Github) {
         notes(&report).for_each(|note| console.print_note(&in_log(note)));
@@ -176,8 +179,18 @@ impl Args {
             Some(what) => around(what, options)?,
         };
         let not_named = not_named.filter(|_| namespace.is_none());
-        let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, charts, skipped } =
-            read_manifests(&paths, namespace.as_deref().or(not_named.as_deref()));
+        let ManifestFiles {
+            facts,
+            manifests,
+            mut failures,
+            objects,
+            whole: judged,
+            again,
+            files,
+            charts,
+            left_out,
+            skipped,
+        } = read_manifests(&paths, namespace.as_deref().or(not_named.as_deref()));
         // The line `compared with` reports the Services that a file lacks.
         let lacking = around.cluster.lacks_services();
         around.cluster.rejected.retain(|gap| Some(gap) != lacking.as_ref());
@@ -217,6 +230,7 @@ impl Args {
             accepted,
             files,
             charts: charts.iter().map(|path| path.display().to_string()).collect(),
+            left_out,
             objects,
             judged,
             again,

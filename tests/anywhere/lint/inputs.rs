@@ -506,8 +506,10 @@ fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
             let kustomization = format!("resources: [../base]\n{list}\n");
             let (path, patched) = (format!("k/overlay/{name}"), format!("{port}/a.yaml"));
             let files = [("k/base/web.yaml", &*web), (&*patched, patch), (&*path, &*kustomization)];
-            let (code, stdout, _) = lint(&files, &["k"]);
+            let (code, stdout, stderr) = lint(&files, &["k"]);
             assert!(code == 1 && stdout.starts_with("manifests: 1 warning; 1 of "), "{stdout}");
+            let is_named = stderr == "lint does not judge k/port/a.yaml, a patch of the kustomization k/overlay\n";
+            assert_eq!((is_named, stderr.is_empty()), (port == "k/port", port != "k/port"), "{stderr}");
             assert!(stdout.contains("1 patch of the kustomization k/overlay"), "{stdout}");
             assert_eq!(lint(&files, &[port]).0, 1, "nothing there shows that it is a patch");
         }
@@ -539,6 +541,27 @@ fn a_resource_of_any_kustomization_is_no_patch() {
         let (code, stdout, _) = lint(&files, &["k"]);
         assert!(code == 1 && !stdout.contains("patch of the kustomization"), "{base}{overlay}: {stdout}");
     }
+}
+
+#[test]
+fn a_kustomization_of_another_folder_neither_hides_an_object_nor_makes_a_patch_whole() {
+    let (web, other) = (service("web", "nodePort: 40000"), service("other", "nodePort: 30081"));
+    let lists = "resources: [s.yaml]\npatches: [{path: ../a/web.yaml}]\n";
+    for (text, wanted) in [(web.as_str(), 1), ("a: [\n", 2)] {
+        let files = [("k/a/web.yaml", text), ("k/b/kustomization.yaml", lists), ("k/b/s.yaml", &*other)];
+        let (code, stdout, stderr) = lint(&files, &["k", "--no-headers"]);
+        assert_eq!(code, wanted, "{stdout}{stderr}");
+    }
+    let patch = "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodePort: 40000}]}\n";
+    let files = [
+        ("k/a/port.yaml", patch),
+        ("k/a/kustomization.yaml", "resources: [../base]\npatches: [{path: port.yaml}]\n"),
+        ("k/b/kustomization.yaml", "resources: [../a/port.yaml]\n"),
+        ("k/base/s.yaml", &*other),
+    ];
+    let (code, stdout, stderr) = lint(&files, &["k", "--no-headers"]);
+    let note = "lint does not judge k/a/port.yaml, a patch of the kustomization k/a\n";
+    assert!(code == 0 && stderr.starts_with(note), "{stdout}{stderr}");
 }
 
 #[test]

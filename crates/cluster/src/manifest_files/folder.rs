@@ -11,6 +11,7 @@ use super::{LONGEST, tree};
 use crate::{
     input::{Accepted, Input},
     tree::{Node, Value},
+    yaml_documents::Documents,
 };
 use portreeve_facts::FileName;
 
@@ -45,9 +46,11 @@ pub(super) struct Found {
     /// file of a patch is not read.
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
+    /// The skipped patches of `perhaps_whole`, in words.
+    pub(super) left_out: Vec<String>,
     patches: BTreeMap<PathBuf, PathBuf>,
-    /// The files that kustomizations list under `resources`.
-    resources: BTreeSet<PathBuf>,
+    /// The files that kustomizations list under `resources`, and patches outside of the kustomization's folder.
+    perhaps_whole: BTreeSet<PathBuf>,
 }
 
 /// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
@@ -60,8 +63,9 @@ pub(super) fn files(path: &Path) -> Found {
         charts: Vec::new(),
         patched: Vec::new(),
         origin: Origin::Named,
+        left_out: Vec::new(),
         patches: BTreeMap::new(),
-        resources: BTreeSet::new(),
+        perhaps_whole: BTreeSet::new(),
     };
     match fs::metadata(path) {
         _ if input == Input::Stdin => found.files.push(input),
@@ -146,30 +150,67 @@ impl Found {
         let with_path = ["patches", "patchesJson6902"].into_iter().flat_map(|key| list(&kustomization, key));
         let paths = with_path.filter_map(|it| it.field("path")?.text());
         let paths = paths.chain(list(&kustomization, "patchesStrategicMerge").iter().filter_map(Node::text));
+        let root = folder.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
         let file = |listed: &str| folder.join(listed).canonicalize().ok();
-        self.patches.extend(paths.filter_map(file).map(|patch| (patch, short(folder))));
+        for patch in paths.filter_map(file) {
+            if !patch.starts_with(&root) {
+                self.perhaps_whole.insert(patch.clone());
+            }
+            self.patches.insert(patch, short(folder));
+        }
         let resources = list(&kustomization, "resources").iter().filter_map(Node::text);
-        self.resources.extend(resources.filter_map(file));
+        self.perhaps_whole.extend(resources.filter_map(file));
         Ok(())
     }
 
-    /// Removes patches from the files. A file that is also a resource is a whole object, so it stays.
+    /// Removes patches from the files. Any kustomization can list the file of another team, so a file that perhaps is a
+    /// whole object stays.
     fn leave_out_patches(&mut self) {
-        let Self { files, patched, patches, resources, .. } = self;
-        patches.retain(|path, _| !resources.contains(path));
+        let Self { files, patched, left_out, patches, perhaps_whole, .. } = self;
         if patches.is_empty() {
             return;
         }
         files.retain(|file| {
             let Input::File(path) = file else { return true };
-            let folder = path.canonicalize().ok().and_then(|path| patches.get(&path));
-            patched.extend(folder.cloned());
-            folder.is_none()
+            let listed = path.canonicalize().ok().and_then(|path| patches.get_key_value(&path));
+            let Some((patch, folder)) = listed else { return true };
+            if perhaps_whole.contains(patch) {
+                if !is_part(file) {
+                    return true;
+                }
+                left_out.push(format!("{file}, a patch of the kustomization {}", folder.display()));
+            }
+            patched.push(folder.clone());
+            false
         });
     }
 
     fn fail(&mut self, path: &Path, what: fmt::Arguments<'_>) {
         self.failures.push(format!("{}: {what}", Input::File(short(path))));
+    }
+}
+
+/// Whether a file has only parts of objects. A file that cannot be read is no part, so its error is reported.
+fn is_part(file: &Input) -> bool {
+    let Ok(bytes) = file.read(Accepted::RegularFiles, LONGEST) else { return false };
+    let mut documents = Documents::new(Cursor::new(bytes));
+    while let Ok(true) = documents.advance() {
+        match tree(&mut documents) {
+            Ok(document) if !may_be_whole(&document) => {}
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Whether a value has a field that patches rarely have. A Service has a type or a selector, and a container an image.
+fn may_be_whole(node: &Node) -> bool {
+    match &node.value {
+        Value::Mapping(fields) => {
+            fields.iter().any(|(key, value)| matches!(&**key, "type" | "selector" | "image") || may_be_whole(value))
+        }
+        Value::List(items) => items.iter().any(may_be_whole),
+        _ => false,
     }
 }
 

@@ -66,6 +66,8 @@ pub struct ManifestFiles {
     pub files: usize,
     /// Folders of Helm charts. They are not read, because helm must render them first.
     pub charts: Vec<PathBuf>,
+    /// Skipped patches, in words: only patches outside of the kustomization's folder, and patches that are resources.
+    pub left_out: Vec<String>,
     /// The number of skipped objects, by kind. For a document without a kind, the key is empty.
     pub skipped: BTreeMap<String, usize>,
 }
@@ -74,10 +76,10 @@ pub struct ManifestFiles {
 /// the file, and the other files are still read.
 pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
     let mut reader = Reader { namespace, ..Reader::default() };
-    let mut charts = Vec::new();
+    let (mut charts, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
         let named = Input::from(path.clone()).to_string();
-        let Found { files, failures, charts: found, patched, origin, .. } = folder::files(path);
+        let Found { files, failures, charts: found, patched, left_out: of_path, origin, .. } = folder::files(path);
         if files.is_empty() && failures.is_empty() && found.is_empty() && patched.is_empty() {
             reader.fail(format!("{named}: has no file *.yaml, *.yml or *.json"));
         }
@@ -87,6 +89,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
             reader.skip(&format!("patch of the kustomization {}", folder.display()));
         }
         charts.extend(found);
+        left_out.extend(of_path);
     }
     let Reader { facts, manifests, places, objects, whole, again, files, skipped, .. } = reader;
     let origin = paths.iter().map(|path| Input::from(path.clone()).to_string()).collect::<Vec<_>>().join(", ");
@@ -96,7 +99,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     }
     // The last rejected item may be a count of more errors. Such a count has no place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
-    ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
+    ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, left_out, skipped }
 }
 
 fn as_created(service: &mut facts::Service) {

@@ -33,6 +33,8 @@ pub struct LintReport {
     pub files: usize,
     /// Folders of Helm charts. Lint does not read these folders.
     pub charts: Vec<String>,
+    /// Skipped patches, in words: only patches outside of the kustomization's folder, and patches that are resources.
+    pub left_out: Vec<String>,
     /// The number of objects of all kinds, including objects that were not read.
     pub objects: usize,
     /// How many objects were judged.
