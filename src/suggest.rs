@@ -9,6 +9,7 @@ use super::{
     console::Console,
     scope::{NodeResult, NodeResults, Scope, Wanted},
 };
+use portreeve_facts::Source;
 use portreeve_report::{NodeScan, free_ports_result, gaps_alike, write_free_ports_json};
 use portreeve_rules::{FreePorts, Hidden, skipped_for_users};
 
@@ -23,7 +24,12 @@ pub(super) struct Args<S: Scope> {
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, scope } = args;
     let mut free_ports = count.none();
-    let wanted = Wanted { skipped: skipped_for_users(), searched: free_ports.to_search(), ..Wanted::default() };
+    let mut skipped = skipped_for_users();
+    if count.host {
+        // A server cannot listen on the local port of a connection.
+        skipped.remove(&Source::Clients);
+    }
+    let wanted = Wanted { skipped, searched: free_ports.to_search(), ..Wanted::default() };
     let NodeResults { results, nodes, partial, oldest, scope } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())

@@ -8,7 +8,10 @@ use std::{
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
-use crate::{near_misses::expect_silent, stage::Stage};
+use crate::{
+    near_misses::expect_silent,
+    stage::{Scan, Stage},
+};
 
 /// The status of a pod whose container ends again and again, as kubelet writes it.
 const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
@@ -96,6 +99,20 @@ pub(crate) fn bound(address: &str) -> OwnedFd {
 fn cannot_listen() {
     let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn a_local_port_of_a_connection_is_not_suggested_for_a_server() {
+    let stage = Stage::new();
+    let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
+    let client = bound("127.0.0.1:10000");
+    let to = server.local_addr().expect("an address");
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
+    let datagrams = UdpSocket::bind("127.0.0.1:10001").expect("the port is free");
+    datagrams.connect("127.0.0.1:7777").expect("no packet is sent");
+    let arguments = ["--host", "--node-port-range", "30000-32767", "--proxy-mode", "iptables", "-o", "json"];
+    let scan = Scan::of(stage.command("suggest").args(arguments));
+    assert_eq!(scan.json["ports"][0], 10_002, "{:#}", scan.json);
 }
 
 #[test]

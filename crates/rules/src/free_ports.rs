@@ -152,9 +152,11 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
-        match snapshot.kernel.clients.get() {
+        let none = Clients::default();
+        match if_requested(snapshot.kernel.clients.get()) {
             Err(gap) => self.lacks(node, gap),
             Ok(clients) => {
+                let clients = clients.unwrap_or(&none);
                 self.take(clients.sockets.iter().map(|socket| socket.local_port));
                 if let Some(gap) = clients.outgoing_missing().or_else(|| self.unsearched(round, clients)) {
                     self.lacks(node, gap);
@@ -587,7 +589,8 @@ mod tests {
         unread.kernel.clients = gap(Source::Clients, Why::TimedOut);
         assert_eq!(of_hosts(&[&unread]).unread[0].1.source, Source::Clients);
         unread.kernel.clients = gap(Source::Clients, Why::NotRequested);
-        assert_eq!(of_hosts(&[&unread]).unread[0].1.source, Source::Clients);
+        let said = &of_hosts(&[&unread]).unread[0].1;
+        assert!(said.detail.starts_with("a connection may have the port: the scan did not search"), "{said:?}");
     }
 
     #[test]
