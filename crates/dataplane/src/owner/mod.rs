@@ -43,8 +43,13 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     answers.sort_by_key(|it| (it.from, it.to));
     let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
     let cluster = &snapshot.cluster;
-    let left_out =
-        cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
+    let may_be_here = cluster.unplaced_ports().any(|(number, _)| number == port);
+    let may_have = |gap: &&Gap| match gap.source {
+        Source::Services | Source::Pods => true,
+        Source::Nodes => may_be_here || cluster.unknown_node() != Some(*gap),
+        _ => false,
+    };
+    let left_out = cluster.rejected.iter().filter(may_have);
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let mode = addressed.assumptions.mode_in_words();

@@ -578,6 +578,8 @@ fn without_this_nodes_name_who_answers_at_a_local_service_and_which_pods_are_her
     let pod = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("0.0.0.0:30080");
     assert_eq!(found(&pod).unread, []);
     assert_eq!(found(&pod.unnamed()).unread.len(), 1);
+    let another = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30081)).unnamed();
+    assert_eq!([found(&another).unread, found(&local).unread], [vec![], vec![]], "no Pod has the port");
 }
 
 #[test]
