@@ -10,7 +10,7 @@ use super::{
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
     node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words},
-    reservation::{FEWEST_LEFT, LONGEST, is_bearable},
+    reservation::{FEWEST_LEFT, LONGEST, is_bearable, used},
     wording::{capital, listed},
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
@@ -92,11 +92,7 @@ impl NodeReservation {
         let round = Limits::default().round(snapshot, None);
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
-        let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
-        // The guard reserves hostPorts too: some container runtimes bind the port when the pod starts.
-        let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
-        let host_ports = host_ports.collect::<PortSet>().intersection(&choosable);
-        let used = allocated.union(&host_ports).union(&needed.to_reserve());
+        let used = used(&round, &choosable, &needed);
         let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
         let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);

@@ -15,8 +15,8 @@ pub(super) const LONGEST: usize = 4094;
 const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose these ports, now and after a restart. A write replaces the
-/// whole list. So the new list has the ports that are reserved now, and all NodePorts and server ports that the kernel
-/// may choose. With such a list, one remedy keeps the ports of another remedy.
+/// whole list. So the new list has the ports that are reserved now, and all NodePorts, hostPorts and server ports that
+/// the kernel may choose. With such a list, one remedy keeps the ports of another remedy.
 ///
 /// If this list leaves too few ports for outgoing connections, or is too long for one write, the list leaves out
 /// NodePorts that no Service has, and then also server ports. If this list is still too large, the remedy is advice
@@ -26,7 +26,8 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
     let ephemeral = snapshot.kernel.sysctls.ip_local_port_range.known(Unread::Adds).copied();
     let meeting = node_ports.filter(|range| ephemeral.is_some_and(|it| it.intersection(*range).is_some()));
-    let needed = ephemeral.map(|range| NeededPorts::among(&range.into(), round).to_reserve()).unwrap_or_default();
+    let choosable = ephemeral.map(PortSet::from).unwrap_or_default();
+    let needed = used(round, &choosable, &NeededPorts::among(&choosable, round)).intersection(&choosable);
     let range = meeting.map(PortSet::from).unwrap_or_default();
     let all = ports.union(&range).union(&needed);
     let Reading::Seen(reserved) = &snapshot.kernel.sysctls.ip_local_reserved_ports else {
@@ -54,14 +55,24 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     };
     write(&all).unwrap_or_else(|| {
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
-        let allocated = round.allocated().into_iter().flat_map(|all| all.keys().copied());
-        let of_services = allocated.filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
+        let of_services = allocated(round).intersection(&range.union(&choosable)).union(&few);
         let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);
         match (kept, Step::advice(other)) {
             (Some(kept), advice) => kept.then(advice),
             (None, advice) => advice.into(),
         }
     })
+}
+
+/// NodePorts of Services, hostPorts, and ports of servers, as far as these ports were read. The guard reserves the same
+/// ports: some container runtimes bind a hostPort when the pod starts.
+pub(super) fn used(round: &Round<'_>, choosable: &PortSet, needed: &NeededPorts) -> PortSet {
+    let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
+    allocated(round).union(&host_ports.collect::<PortSet>().intersection(choosable)).union(&needed.to_reserve())
+}
+
+fn allocated(round: &Round<'_>) -> PortSet {
+    round.allocated().into_iter().flat_map(|all| all.keys().copied()).collect()
 }
 
 /// Whether `more` ports can be reserved: outgoing connections keep enough ports, or lose only a few ports.
@@ -110,6 +121,14 @@ mod tests {
         assert!(other.ends_with("=\"2703,8443,10249-10250,10256,30000-40000\""), "it would undo the first: {other}");
         world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
         assert!(commands(&reserve(&world, &ports)).is_empty(), "it would forget what is reserved");
+    }
+
+    #[test]
+    fn the_list_has_the_ports_that_reserve_and_the_guard_name() {
+        let world = Snapshot::healthy().ephemeral("10000 29999", "").service("web", |it| it.node_port(12345));
+        let world = world.pod("edge", |pod| pod.host_port(80, 12001));
+        let list = commands(&reserve(&world, &[12000].into_iter().collect()))[0].to_owned();
+        assert!(list.ends_with("=\"10249-10250,10256,12000-12001,12345\""), "{list}");
     }
 
     #[test]
