@@ -18,7 +18,7 @@ use super::{
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
-use portreeve_dataplane::{Answered, Beside, BesideKind, Claimant, Ownership, Stratum};
+use portreeve_dataplane::{Answered, Beside, BesideKind, ClaimKind, Claimant, Ownership, Stratum};
 use portreeve_facts::{Gap, Mode, Protocol, Source, VERSION, Why};
 use portreeve_rules::{
     Advice,
@@ -437,8 +437,11 @@ fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn
 
 fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let name = |index: Option<usize>| index.and_then(|index| Some(short(&claimants.get(index)?.name)));
+    // The claimant of a hostPort is the pod itself.
+    let is_pod = entry.by.and_then(|it| claimants.get(it)).is_some_and(|it| it.claim == ClaimKind::HostPort);
     let ends = match (entry.answer.as_str(), name(entry.by)) {
         ("process", Some(by)) => format!("{by} answers"),
+        ("pod", Some(by)) if is_pod => format!("{by} answers"),
         ("pod", Some(by)) => format!("a pod of {by} answers"),
         ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
         ("timed-out", Some(by)) => format!("connections time out, because of {by}"),

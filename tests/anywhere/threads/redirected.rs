@@ -56,7 +56,7 @@ fn calico_3412() -> Served {
 #[test]
 fn kube_marine_724() -> Served {
     let healthy = ingress(&["10.244.0.9:80"]);
-    healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ");
+    healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: pod ingress/nginx answers");
     ingress(&["10.244.0.3:80", "10.244.0.9:80"])
         .owner("80")
         .says("remote clients to 192.0.2.1, 192.0.2.2: connections reach no target, because of a leftover redirection of a hostPort")
