@@ -183,6 +183,14 @@ fn rules_that_were_not_judged_are_counted_beside_a_mild_finding() {
 }
 
 #[test]
+fn an_input_that_is_missing_for_two_reasons_is_named_once() {
+    let (world, mut board) = rich();
+    board.unknown[0].gap = Gap::new(Source::Pods, Why::NotPermitted, "no right");
+    let table = written(|out| write_table(&report(&(world, board)), &style(), out));
+    assert!(table.contains("Not read: Pods (3 rules), proxy metrics (1 rule)."), "{table}");
+}
+
+#[test]
 fn what_failed_comes_first_and_is_never_fine() {
     let table = written(|out| write_table(&report(&blind()), &style(), out));
     assert!(table.starts_with("n1: not checked: listening sockets: "), "{table}");

@@ -56,10 +56,17 @@ impl Page<'_> {
     pub(super) fn write_judged(&mut self, report: &Report<'_>, apart: bool) -> io::Result<()> {
         let unseen = report.gaps();
         let JudgedRules { whole, run } = JudgedRules::of(report);
-        let lacking: Vec<String> = gap_groups(&unseen, &[])
+        let mut topics: Vec<(&str, BTreeSet<Rows>)> = Vec::new();
+        for ((topic, ..), GapGroup { rules, .. }) in gap_groups(&unseen, &[]) {
+            match topics.iter_mut().find(|(known, _)| *known == topic) {
+                Some((_, known)) => known.extend(rules),
+                None => topics.push((topic, rules)),
+            }
+        }
+        let lacking: Vec<String> = topics
             .into_iter()
-            .filter(|(_, group)| !group.rules.is_empty())
-            .map(|((topic, _, _), group)| match group.rules.len() {
+            .filter(|(_, rules)| !rules.is_empty())
+            .map(|(topic, rules)| match rules.len() {
                 1 => format!("{topic} (1 rule)"),
                 rules => format!("{topic} ({rules} rules)"),
             })
