@@ -119,14 +119,21 @@ impl FreePorts {
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
         // Pods of other nodes are included, because a Service has its nodePort on every node.
-        let pods = snapshot.cluster.pods.get().map(|all| all.iter().map(|pod| &pod.ports).collect::<Vec<_>>());
+        let of_hosts = self.of_hosts;
+        let pods: Result<PortSet, Gap> = snapshot.cluster.pods.get().map(|all| {
+            let ports = all.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
+            ports.filter(|(_, port)| !of_hosts || port.host_port.is_some()).map(|(number, _)| number).collect()
+        });
         let waiting = if_requested(snapshot.cluster.waiting_pods.get());
-        let waiting = waiting.map(|all| all.into_iter().flatten().map(|pod| &pod.ports).collect());
+        let waiting: Result<PortSet, Gap> = waiting.map(|all| {
+            let ports = all.into_iter().flatten().flat_map(|pod| &pod.ports);
+            ports.filter_map(|port| port.host_port).collect()
+        });
         let unread_pod = snapshot.cluster.unread_pod().filter(|_| pods.is_ok());
         for ports in [waiting, pods] {
             match ports {
                 Err(gap) => self.lacks(node, gap),
-                Ok(ports) => self.take(ports.into_iter().flatten().filter_map(|port| port.host_port)),
+                Ok(ports) => self.taken = self.taken.union(&ports),
             }
         }
         if let Some(gap) = unread_pod {
@@ -429,6 +436,9 @@ mod tests {
         });
         let health =
             |address: &str| world.clone().with_config(|config| config.healthz_bind_address = Some(address.to_owned()));
+        let mut elsewhere = world.clone();
+        portreeve_facts::healthy::objects(&mut elsewhere.cluster.pods)[0].node = Some("n2".to_owned());
+        assert_eq!(first(&FreePorts::of(&elsewhere), 1), [30002], "a Service has its nodePort on every node");
         assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
         assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
     }
