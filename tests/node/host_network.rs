@@ -102,7 +102,7 @@ fn cannot_listen() {
 }
 
 #[test]
-fn a_local_port_of_a_connection_is_not_suggested_for_a_server() {
+fn the_port_of_a_connection_or_a_bound_socket_is_not_suggested_for_a_server() {
     let stage = Stage::new();
     let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
     let client = bound("127.0.0.1:10000");
@@ -110,9 +110,10 @@ fn a_local_port_of_a_connection_is_not_suggested_for_a_server() {
     connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
     let datagrams = UdpSocket::bind("127.0.0.1:10001").expect("the port is free");
     datagrams.connect("127.0.0.1:7777").expect("no packet is sent");
+    let _idle = bound("192.0.2.1:10002");
     let arguments = ["--host", "--node-port-range", "30000-32767", "--proxy-mode", "iptables", "-o", "json"];
     let scan = Scan::of(stage.command("suggest").args(arguments));
-    assert_eq!(scan.json["ports"][0], 10_002, "{:#}", scan.json);
+    assert_eq!(scan.json["ports"][0], 10_003, "{:#}", scan.json);
 }
 
 #[test]
