@@ -22,7 +22,7 @@ use super::{
     part::Part,
     proxy_sockets::group,
     round::{Addressed, Round},
-    served::{covers, may_have},
+    served::{covers, may_have, unsettled},
     vantage::{answers, vantage_points},
 };
 use portreeve_facts::{
@@ -56,6 +56,8 @@ type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
     To(usize, Outcome),
+    /// Like [`Self::To`], but the redirection of the pod may not exist yet.
+    Perhaps(usize, Outcome),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
 }
@@ -346,7 +348,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         earlier.iter().any(|(it, _)| of(*it) == of(index))
     }
 
+    /// A pod whose redirection certainly exists comes first.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
+        let mut perhaps = None;
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
             let served = assumption.serves_host_port((pod, host), to, from);
@@ -359,11 +363,24 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 }
                 (Ok(false), _) => {}
                 (_, Err(gap)) if assumption.mode() == Mode::Cilium => return Err(gap),
-                (Ok(true), _) => return Ok(Some(Redirected::To(index, of_host_port(to.ip, Outcome::Pod)))),
+                (Ok(true), _) => {
+                    let outcome = of_host_port(to.ip, Outcome::Pod);
+                    match self.unsettled(index) {
+                        None => return Ok(Some(Redirected::To(index, outcome))),
+                        Some(_) => perhaps = perhaps.or(Some(Redirected::Perhaps(index, outcome))),
+                    }
+                }
                 (Err(gap), _) => return Err(gap),
             }
         }
-        Ok(None)
+        Ok(perhaps)
+    }
+
+    fn unsettled(&self, index: usize) -> Option<Gap> {
+        match self.contenders[index].claim {
+            Claim::HostPort(pod, _) => unsettled(pod),
+            _ => None,
+        }
     }
 
     /// A hostPort that Cilium serves comes before the redirections, because Cilium's connections bypass netfilter.
@@ -379,6 +396,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let is_first = match pods {
             None | Some(Redirected::LeftOut) => true,
             Some(_) if assumption.mode() == Mode::Cilium => false,
+            Some(Redirected::Perhaps(its, _)) => return self.unsettled(its).map_or(Ok(pods), Err),
             Some(Redirected::To(its, _)) => match self.contenders[its].claim {
                 Claim::HostPort(pod, _) => redirections.is_before(left, pod)?,
                 _ => false,
@@ -462,6 +480,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             0 | 1 => answer(Outcome::Listener, by),
             _ => Err(Undecided::from(Gap::new(Source::Listeners, Why::Ambiguous, SHARED))),
         };
+        if let Some(Redirected::Perhaps(index, outcome)) = host_port {
+            let of = |host_port| self.decided(assumption, (from, to), service, host_port, listeners);
+            let (with, without) = (of(Some(Redirected::To(index, outcome))), of(None));
+            return match self.unsettled(index) {
+                Some(gap) if with != without => Err(Undecided { gap, loses: loses(&with) && loses(&without) }),
+                _ => with,
+            };
+        }
         if let Some(Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use portreeve_facts::{ContainerPort, Family, Pod, Service, ServicePort, Snapshot};
+use portreeve_facts::{ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Why};
 
 /// The nodePorts of all Services that this node's proxy serves, each with its Service and port.
 pub fn served_node_ports<'a>(
@@ -37,6 +37,14 @@ pub fn covers(port: &ContainerPort, address: IpAddr) -> bool {
 /// Whether a pod has an address of a family, or has no address yet and may get one.
 pub fn may_have(pod: &Pod, family: Family) -> bool {
     pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
+}
+
+/// The reason why it is unknown whether a pod's hostPorts already redirect connections. A kubelet reports the pod's
+/// address later than the network plugin adds the redirections.
+pub fn unsettled(pod: &Pod) -> Option<Gap> {
+    let Pod { namespace, name, .. } = pod;
+    let words = || format!("pod {namespace}/{name} has no address yet: its hostPort may redirect connections");
+    (!pod.has_begun()).then(|| Gap::new(Source::Pods, Why::Ambiguous, words()))
 }
 
 /// `default/web port http`. If the port has no name, only `default/web`.

@@ -94,6 +94,12 @@ impl Pod {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
 
+    /// Whether the pod has its network, according to its status. A pod from a manifest has no status, and is treated as
+    /// a pod with a network.
+    pub fn has_begun(&self) -> bool {
+        self.ready || !self.ips.is_empty() || self.uid.is_none()
+    }
+
     /// Whether `name` is the `namespace/name` of this pod.
     pub fn is_named(&self, name: &str) -> bool {
         name.split_once('/') == Some((&self.namespace, &self.name))

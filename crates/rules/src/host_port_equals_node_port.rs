@@ -14,6 +14,7 @@ use super::{
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Assumption, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
+    unsettled,
 };
 use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
@@ -79,13 +80,15 @@ impl Node<'_, '_> {
         let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
         let lost = |assumption: &Assumption, case: &mut Case| Ok(self.lost(assumption, case, clash));
         let (judged, stratum) = self.addressed.over(everywhere, lost);
-        let verdict = match (judged, self.is_an_endpoint(clash)) {
-            (Judged::Never, _) => return None,
-            (Judged::Depends { on: gap, .. }, _) | (Judged::Certain(..), Err(gap)) => Verdict::Unknown(gap),
-            (Judged::Certain(..), Ok(true)) => {
+        let gets = |lost: &Lost| matches!(lost.winner, Some(Winner::Pod | Winner::PodForNow));
+        let verdict = match (judged, self.is_an_endpoint(clash), unsettled(clash.pod)) {
+            (Judged::Never, ..) => return None,
+            (Judged::Depends { on: gap, .. }, ..) | (Judged::Certain(..), Err(gap), _) => Verdict::Unknown(gap),
+            (Judged::Certain(lost, _), Ok(false), Some(gap)) if gets(&lost) => Verdict::Unknown(gap),
+            (Judged::Certain(..), Ok(true), _) => {
                 Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
             }
-            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false)) => {
+            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false), _) => {
                 Verdict::Problem(self.evidence(clash, severity, winner, &affected))
             }
         };

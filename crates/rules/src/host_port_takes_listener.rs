@@ -44,18 +44,19 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let of_pods = host_ports.into_iter().flat_map(ByPort::ports);
     let of_pods = of_pods.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
-    let (begun, mut others): (Vec<_>, Vec<_>) = of_pods.partition(|(pod, ..)| has_begun(pod));
-    others.retain(|(.., port)| node_ports.at(*port).is_empty());
     let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
-    let taken = begun.into_iter().flat_map(|(pod, port, number)| {
+    let taken = of_pods.flat_map(|(pod, port, number)| {
+        let starts = !pod.has_begun() && node_ports.at(number).is_empty();
+        if let Some(stuck) = starts.then(|| node.judge_start(pod, port, number.1)).flatten() {
+            return vec![stuck];
+        }
         let sockets = workers(node.listening.at(number)).into_iter();
-        sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
+        sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect()
     });
-    let stuck = others.into_iter().filter_map(|(pod, port, number)| node.judge_start(pod, port, number.1));
     let mut capped = Capped::of(snapshot, Source::Pods);
-    taken.chain(stuck).chain(unread_pod(snapshot)).for_each(|judgement| capped.push(judgement));
+    taken.chain(unread_pod(snapshot)).for_each(|judgement| capped.push(judgement));
     let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
         let pod = next_pod(snapshot, workload);
@@ -105,6 +106,14 @@ impl Node<'_, '_> {
             Judged::Never => return None,
             // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
+            // The runtime opens the hostPort of a pod that starts.
+            Judged::Depends { .. }
+                if !pod.has_begun()
+                    && holds_host_ports(self.runtime) == Some(true)
+                    && keeps_host_port(self.round, socket, is_node_port) == Ok(true) =>
+            {
+                return None;
+            }
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
                 Ok(true) if is_node_port => return None,
@@ -254,7 +263,7 @@ fn has_them_all(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
     let mut host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
     Ok(host_ports.all(|((protocol, number), pods)| {
         !is_held(protocol)
-            || !pods.iter().any(|(pod, _)| has_begun(pod))
+            || !pods.iter().any(|(pod, _)| pod.has_begun())
             || listening.at((protocol, number)).iter().any(|it| group(it) == owner)
     }))
 }
@@ -280,12 +289,6 @@ fn another_host_port(of: PortOf<'_>) -> Step {
 /// Whether container runtimes open sockets for a protocol.
 fn is_held(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
-}
-
-/// Whether a pod has its network, according to its status. A pod from a manifest has no status, and is treated as a pod
-/// with a network.
-fn has_begun(pod: &Pod) -> bool {
-    pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
 }
 
 #[cfg(test)]

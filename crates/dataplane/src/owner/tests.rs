@@ -466,6 +466,30 @@ fn a_host_port_takes_what_no_service_redirects() {
     }
 }
 
+#[test]
+fn whether_a_pod_without_a_network_gets_the_connections_of_its_host_port_is_not_known() {
+    let starting = || {
+        Snapshot::healthy().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ready = false;
+            pod.ips.clear();
+        })
+    };
+    for world in [starting(), starting().listens("0.0.0.0:30080")] {
+        let (outcome, by, loser) = ask(&world, Vantage::Remote, PRIMARY[0]);
+        let gap = outcome.expect_err("the pod, or another");
+        assert!(gap.source == Source::Pods && gap.detail.contains("default/edge"), "{gap:?}");
+        assert_eq!((by, loser), (None, None));
+    }
+    let both = starting().listens("0.0.0.0:30080").service("web", |it| it.node_port(30080));
+    let (node_port, listener) = (Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
+    assert_eq!(ask(&both, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener), "the Service is first");
+    let (outcome, _, loser) = ask(&both.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser == listener, "the process loses to the Service or to the pod: {outcome:?}");
+    let settled = starting().pod("web", |pod| pod.host_port(80, 30080));
+    assert_eq!(ask(&settled, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "a pod with a network answers");
+}
+
 /// A Service with two endpoints: the listener on this node, and an endpoint on another node.
 fn leads_home(it: World, change: fn(&mut Endpoint)) -> World {
     it.each_slice(|slice| {

@@ -39,6 +39,16 @@ fn who_wins_depends_on_the_mode_and_on_endpoints() {
 }
 
 #[test]
+fn whether_a_pod_without_a_network_takes_the_connections_of_a_service_is_unknown() {
+    let mut world = clash(|it| it).with_mode(Mode::Ipvs);
+    objects(&mut world.cluster.pods)[0].ready = false;
+    expect_problem(&RULE, &world, &subject());
+    objects(&mut world.cluster.pods)[0].ips.clear();
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
+    expect_problem(&RULE, &world.with_mode(Mode::Iptables), &subject());
+}
+
+#[test]
 fn a_pod_that_could_not_be_used_may_have_a_hostport_that_is_a_node_port() {
     let node = Subject::node("n1", None);
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));

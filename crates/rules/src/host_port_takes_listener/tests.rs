@@ -134,12 +134,15 @@ fn cilium_serves_it_for_others_on_one_address_of_each_device() {
 }
 
 #[test]
-fn a_pod_that_is_about_to_start_takes_nothing_yet() {
+fn whether_a_pod_without_a_network_takes_connections_already_is_unknown() {
     let starts = |pod: &mut Pod| {
         pod.ready = false;
         pod.ips.clear();
     };
-    expect_healthy(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject());
+    assert_eq!(expect_unknown(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject()).source, Source::Pods);
+    expect_healthy(&RULE, &edge(starts), &subject());
+    let kept = edge(starts).listens_as("0.0.0.0:80", daemon("crio", 9));
+    expect_healthy(&RULE, &with_runtime(kept, Some("cri-o://1.30.6")), &subject());
     expect_problem(&RULE, &edge(|pod| pod.ready = false).listens("0.0.0.0:80"), &subject());
 }
 
@@ -259,12 +262,17 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     let unknown = expect_problem(&RULE, &with_runtime(listens(121), None), &subject());
     assert_eq!(unknown.severity, Severity::Info);
     assert!(unknown.summary.ends_with(": the pod gets no network if the container runtime has to open the port."));
-    expect_healthy(&RULE, &listens(121), &subject());
-    expect_healthy(&RULE, &cri_o(listens(120)), &subject());
+    let late: [fn(&mut Pod); 2] = [|pod| pod.running = Some(true), |pod| pod.scheduled = None];
+    let late = late.map(|change| {
+        let mut world = cri_o(listens(121));
+        change(objects(&mut world.cluster.pods)[0]);
+        world
+    });
+    for world in late.into_iter().chain([listens(121), cri_o(listens(120))]) {
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "the pod may have its network");
+    }
     expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
-    let changes: [fn(&mut Pod); 4] = [
-        |pod| pod.running = Some(true),
-        |pod| pod.scheduled = None,
+    let changes: [fn(&mut Pod); 2] = [
         |pod| pod.ports[0].host_ip = Some(ip(SECOND[0])),
         |pod| pod.ports[0].protocol = Protocol::Sctp,
     ];

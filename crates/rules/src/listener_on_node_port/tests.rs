@@ -266,6 +266,18 @@ fn beside_a_host_port_a_process_that_keeps_it_for_no_runtime_loses_where_the_ser
 }
 
 #[test]
+fn a_process_on_a_node_port_loses_to_the_service_or_to_a_pod_that_starts() {
+    let world = web(30080).listens("0.0.0.0:30080").pod("edge", |pod| {
+        pod.host_port(80, 30080);
+        pod.ready = false;
+        pod.ips.clear();
+    });
+    for mode in Mode::KUBE_PROXY {
+        assert_eq!(affects(&world.with_mode(mode)).0, Severity::Critical, "{mode}");
+    }
+}
+
+#[test]
 fn without_this_nodes_name_both_ends_of_a_local_service_are_told() {
     let local = |it: World| it.node_port(30080).local();
     let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080").unnamed();
