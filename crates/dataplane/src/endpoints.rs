@@ -162,17 +162,21 @@ impl<'a> Endpoints<'a> {
     /// nodeName.
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send connections to the port.
+    /// When endpoints were not read, and the Service may send connections to the port. When an endpoint may be local,
+    /// and this node's name is not known.
     pub(super) fn has_home(
         &self,
         (service, port): (&Service, &ServicePort),
         (family, number): (Family, u16),
         is_home: impl Fn(&IpAddr) -> bool,
     ) -> Result<bool, Gap> {
+        if service.external_local {
+            self.knows_home((service, port), (family, number), &is_home)?;
+        }
         let may_be_here = |it: &(&Endpoint, u16)| match &it.0.node {
             _ if !service.external_local => true,
             None => self.cilium != Some(false),
-            Some(_) => self.unknown_node.is_some() || self.is_here(it),
+            Some(_) => self.is_here(it),
         };
         self.has((service, port), (&[family], number), is_home, |all| all.iter().copied().filter(may_be_here).collect())
     }
@@ -198,11 +202,8 @@ impl<'a> Endpoints<'a> {
             // For the node's own connections to NodePorts and external IPs, kube-proxy uses all endpoints.
             false => service.internal_local && mode == Mode::Cilium,
         };
-        if let Some(gap) = self.unknown_node.filter(|_| is_local) {
-            let named = |all: &[(&'a Endpoint, u16)]| all.iter().copied().filter(has_node).collect::<Vec<_>>();
-            if self.has((service, port), (&[family], number), &is_home, named)? {
-                return Err(gap.clone());
-            }
+        if is_local {
+            self.knows_home((service, port), (family, number), &is_home)?;
         }
         let is_here = |it: &(&Endpoint, u16)| match &it.0.node {
             None => mode == Mode::Cilium,
@@ -220,6 +221,22 @@ impl<'a> Endpoints<'a> {
             Some(draining) => of(draining),
             None if of(true) == of(false) => of(true),
             None => Err(depends(service, OF_VERSION)),
+        }
+    }
+
+    /// Fails if an endpoint with the target port `number` on an address that `is_home` accepts may be local, and this
+    /// node's name is not known.
+    fn knows_home(
+        &self,
+        of: (&Service, &ServicePort),
+        (family, number): (Family, u16),
+        is_home: impl Fn(&IpAddr) -> bool,
+    ) -> Result<(), Gap> {
+        let Some(gap) = self.unknown_node else { return Ok(()) };
+        let named = |all: &[(&'a Endpoint, u16)]| all.iter().copied().filter(has_node).collect::<Vec<_>>();
+        match self.has(of, (&[family], number), is_home, named)? {
+            true => Err(gap.clone()),
+            false => Ok(()),
         }
     }
 

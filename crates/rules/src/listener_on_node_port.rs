@@ -81,7 +81,7 @@ impl<'a> Node<'_, 'a> {
             // It is unknown whether the listener is an endpoint. So the loss is certain only if the listener also loses
             // connections as an endpoint.
             (Some(on), (Judged::Certain(..), stratum)) => match lost(may_be_endpoint) {
-                certain @ (Judged::Certain(..), _) => certain,
+                (Judged::Certain(lost, more), stratum) => (Judged::Certain(lost, more.or(Some(on))), stratum),
                 _ => (Judged::Depends { on, ever: None }, stratum),
             },
             (_, lost) => lost,

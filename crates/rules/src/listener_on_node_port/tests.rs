@@ -289,6 +289,22 @@ fn without_this_nodes_name_both_ends_of_a_local_service_are_told() {
 }
 
 #[test]
+fn without_this_nodes_name_it_is_unknown_whether_a_listener_is_a_local_endpoint() {
+    let unready = |it: World| {
+        it.node_port(30080).local().each_slice(|slice| {
+            slice.ports[0].port = Some(30080);
+            slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+            (slice.endpoints[0].ready, slice.endpoints[0].serving) = (false, false);
+        })
+    };
+    let world = Snapshot::healthy().service("web", unready).listens("0.0.0.0:30080").unnamed();
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]), "loopback refuses an endpoint too");
+    assert!(evidence.values.contains(&("other connections", "unknown: test".to_owned())), "{evidence:#?}");
+    assert_eq!(expect_unknown(&RULE, &world.with_mode(Mode::Nftables), &subject()).source, Source::Nodes);
+}
+
+#[test]
 fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
     let udp = Snapshot::healthy()
         .service("web", |it| it.node_port(30080).protocol(Protocol::Udp))
