@@ -262,11 +262,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let winners = external.iter().filter(|(_, one)| {
             node_ports.is_empty() || node_ports.iter().any(|(_, other)| may_win(*one, *other, ClaimKind::ExternalIp))
         });
-        let answers = winners.map(|claim| decided(Some(*claim)));
+        let first: Vec<_> = winners.copied().collect();
+        let answers = first.iter().map(|claim| decided(Some(*claim)));
         let by_external = answers.reduce(|one, other| in_any_order(one, &other));
+        // A Service's nodePort may equal its port. Both claims then lead to the same endpoints.
+        let is_of_first = |(index, outcome): &(usize, Outcome)| {
+            first.iter().any(|it| it.1 == *outcome && self.is_copy(*index, &[*it]))
+        };
         let winners = node_ports.iter().filter(|(_, one)| {
             external.is_empty() || external.iter().any(|(_, other)| may_win(*other, *one, ClaimKind::NodePort))
         });
+        let winners = winners.filter(|it| !is_of_first(it));
         let answers = winners.map(|claim| decided(Some(*claim)));
         let by_node_port = answers.reduce(|one, other| in_any_order(one, &other));
         match (by_external, by_node_port) {

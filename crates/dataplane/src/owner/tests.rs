@@ -375,6 +375,15 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
 }
 
 #[test]
+fn a_service_whose_external_address_has_the_number_of_its_node_port_answers_alone() {
+    let both = |it: World| it.node_port(30080).external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080);
+    for mode in Mode::ALL {
+        let world = Snapshot::healthy().service("web", both).with_mode(mode);
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "{mode}");
+    }
+}
+
+#[test]
 fn a_load_balancers_address_with_source_ranges_is_claimed_for_some_clients_only() {
     let limit = |world: Snapshot, address: &str, source_ranges: &'static [Family]| {
         let world = world.service("web", |it| {
