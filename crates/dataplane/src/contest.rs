@@ -56,7 +56,7 @@ type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
     To(usize, Outcome),
-    /// Like [`Self::To`], but the redirection of the pod may not exist yet.
+    /// Like [`Self::To`], but the redirection of the pod may not exist.
     Perhaps(usize, Outcome),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
@@ -384,7 +384,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     fn unsettled(&self, index: usize) -> Option<Gap> {
         match self.contenders[index].claim {
-            Claim::HostPort(pod, _) => unsettled(pod),
+            Claim::HostPort(pod, _) => unsettled(self.round.now, pod),
             _ => None,
         }
     }

@@ -39,10 +39,14 @@ pub fn may_have(pod: &Pod, family: Family) -> bool {
     pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
 }
 
-/// The reason why it is unknown whether a pod's hostPorts already redirect connections. A kubelet reports the pod's
-/// address later than the network plugin adds the redirections.
-pub fn unsettled(pod: &Pod) -> Option<Gap> {
+/// The reason why it is unknown whether this node already redirects connections to a pod's hostPorts. A kubelet reports
+/// the pod's address later than the network plugin adds the redirections.
+pub fn unsettled(snapshot: &Snapshot, pod: &Pod) -> Option<Gap> {
     let Pod { namespace, name, .. } = pod;
+    if let Some(gap) = snapshot.cluster.unknown_node().filter(|_| pod.node.is_some()) {
+        let detail = format!("pod {namespace}/{name} may be on this node: {}", gap.detail);
+        return Some(Gap::new(gap.source, gap.why, detail));
+    }
     let words = || format!("pod {namespace}/{name} has no address yet: its hostPort may redirect connections");
     (!pod.has_begun()).then(|| Gap::new(Source::Pods, Why::Ambiguous, words()))
 }

@@ -81,7 +81,7 @@ impl Node<'_, '_> {
         let lost = |assumption: &Assumption, case: &mut Case| Ok(self.lost(assumption, case, clash));
         let (judged, stratum) = self.addressed.over(everywhere, lost);
         let gets = |lost: &Lost| matches!(lost.winner, Some(Winner::Pod | Winner::PodForNow));
-        let verdict = match (judged, self.is_an_endpoint(clash), unsettled(clash.pod)) {
+        let verdict = match (judged, self.is_an_endpoint(clash), unsettled(self.snapshot, clash.pod)) {
             (Judged::Never, ..) => return None,
             (Judged::Depends { on: gap, .. }, ..) | (Judged::Certain(..), Err(gap), _) => Verdict::Unknown(gap),
             (Judged::Certain(lost, _), Ok(false), Some(gap)) if gets(&lost) => Verdict::Unknown(gap),

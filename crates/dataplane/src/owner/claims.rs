@@ -1,6 +1,6 @@
 //! The claims to a port, also in words.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use super::{
     super::{
@@ -11,26 +11,28 @@ use super::{
         part::Field,
         proxy_sockets::Own,
         round::Round,
-        served::service_port,
+        served::{may_have, service_port, unsettled},
         service_lb::sent_on,
         sockets::{place, socket_in_words, workers, workers_in_words},
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
+use portreeve_facts::{
+    ContainerPort, Family, Gap, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Unread,
+};
 
 /// Every claim, in the order in which the kernel checks claims for a new connection: external IPs, NodePorts,
 /// hostPorts, then sockets. A socket on one address comes before a socket on every address.
 ///
 /// # Errors
 /// When listeners were not read. Other unread inputs, such as Pods or redirections, add no claims, and the answer names
-/// these inputs.
+/// these inputs. If this node's name is unknown, hostPorts of pods that may be here are claims.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
     let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
-    let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port));
-    let host_ports = host_ports.map(|(pod, port)| Claim::HostPort(pod, port));
+    let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port)).copied();
+    let host_ports = host_ports.chain(unplaced(round.now, port)).map(|(pod, port)| Claim::HostPort(pod, port));
     let left_behind = round.redirections().into_iter().flat_map(|it| it.left_behind(port));
     let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(|(_, is_first)| *is_first);
     let redirection = |(left, _)| Claim::Redirection(left);
@@ -39,6 +41,18 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
     let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
     Ok(external.chain(node_ports).chain(redirected).chain(sockets).collect())
+}
+
+/// The hostPorts of pods that may be on this node, because this node's name is unknown. Pods of a DaemonSet have equal
+/// answers, so one of these pods is enough.
+fn unplaced(snapshot: &Snapshot, (protocol, number): Port) -> impl Iterator<Item = (&Pod, &ContainerPort)> {
+    let mut kinds = BTreeSet::new();
+    let pods = snapshot.cluster.unplaced_pods();
+    let pods = pods.filter(move |pod| !pod.host_network && !pod.may_be_on(snapshot.node_name()));
+    let all = pods.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port)));
+    let with_number = all.filter(move |(_, port)| (port.protocol, port.host_port) == (protocol, Some(number)));
+    with_number
+        .filter(move |(pod, port)| kinds.insert((port.host_ip, Family::BOTH.map(|family| may_have(pod, family)))))
 }
 
 impl Claim<'_> {
@@ -74,6 +88,7 @@ impl Claim<'_> {
             }
             Self::HostPort(pod, host) => {
                 let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
+                let unsettled = unsettled(snapshot, pod).map(|gap| format!("; not known: {}", gap.detail));
                 let left_out = snapshot.is_in(Mode::Cilium)
                     && cilium::cilium_range(snapshot)
                         .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
@@ -83,9 +98,10 @@ impl Claim<'_> {
                     claim: ClaimKind::HostPort,
                     name: format!("pod {}/{}", pod.namespace, pod.name),
                     detail: format!(
-                        "hostPort to container port {}{}{left_out}",
+                        "hostPort to container port {}{}{left_out}{}",
                         host.port,
-                        sent_on.unwrap_or_default()
+                        sent_on.unwrap_or_default(),
+                        unsettled.unwrap_or_default()
                     ),
                 }
             }

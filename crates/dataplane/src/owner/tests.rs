@@ -376,7 +376,9 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
 
 #[test]
 fn a_service_whose_external_address_has_the_number_of_its_node_port_answers_alone() {
-    let both = |it: World| it.node_port(30080).external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080);
+    let both = |it: World| it.node_port(30080).external_ip(PRIMARY[0]).with(|web| {
+        (web.kind, web.ports[0].port) = (ServiceKind::LoadBalancer, 30080);
+    });
     for mode in Mode::ALL {
         let world = Snapshot::healthy().service("web", both).with_mode(mode);
         assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "{mode}");
@@ -610,9 +612,18 @@ fn without_this_nodes_name_who_answers_at_a_local_service_and_which_pods_are_her
     assert_eq!(ask(&local, Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Pod));
     let pod = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("0.0.0.0:30080");
     assert_eq!(found(&pod).unread, []);
-    assert_eq!(found(&pod.unnamed()).unread.len(), 1);
+    let pod = pod.unnamed();
+    assert_eq!(found(&pod).unread.len(), 1);
     let another = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30081)).unnamed();
     assert_eq!([found(&another).unread, found(&local).unread], [vec![], vec![]], "no Pod has the port");
+    let (outcome, _, loser) = ask(&pod, Vantage::Remote, PRIMARY[0]);
+    let gap = outcome.expect_err("the pod, or the process");
+    assert!(gap.source == Source::Nodes && gap.detail.contains("pod default/edge"), "{gap:?}");
+    assert_eq!((loser, &*found(&pod).claimants[0].name), (None, "pod default/edge"));
+    let same = (0..9).fold(pod, |world, n| world.pod(&format!("e{n}"), |pod| pod.host_port(80, 30080)));
+    assert_eq!(found(&same).claimants.len(), 2, "one pod, and the process");
+    let other = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 9100)).listens("0.0.0.0:30080").unnamed();
+    assert_eq!(ask(&other, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
 }
 
 #[test]
