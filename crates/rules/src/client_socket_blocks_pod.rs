@@ -5,6 +5,7 @@ use super::{
     listener_blocks_host_network_pod::LONGEST_BACK_OFF,
     node_ports::ports_in_words,
     opener::{Clues, Opener, leads_to_service},
+    pods::unread_pod_that,
     remedies::choose_in_pod,
     wording::with_sockets,
 };
@@ -21,7 +22,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let pods = snapshot.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = pods.filter(|pod| pod.may_be_on(snapshot.node_name()) && needs_its_ports(snapshot, pod));
-    Ok(here.flat_map(|pod| of_pod(snapshot, pod)).collect())
+    let unread = unread_pod_that(snapshot, |pod| needs_its_ports(snapshot, pod));
+    Ok(here.flat_map(|pod| of_pod(snapshot, pod)).chain(unread).collect())
 }
 
 fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {

@@ -5,7 +5,7 @@ use super::{
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
     opener::{Clues, Opener, leads_to_own_listener, leads_to_service},
-    pods::are_siblings,
+    pods::{are_siblings, unread_pod_that, waits_for},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
@@ -39,6 +39,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             judgements.extend(absent.judge(connected.at(place), missing.as_ref(), listening.at(place), &ephemeral));
         }
     }
+    let may_be_taken = |at: Port| missing.is_some() || !connected.at(at).is_empty();
+    judgements.extend(unread_pod_that(round.now, |pod| waits_for(pod, may_be_taken)));
     Ok(judgements)
 }
 

@@ -11,7 +11,7 @@ use super::{
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
     ids,
-    pods::{PortOf, are_siblings, ends_in_time, next_pod, pods_before, to_come},
+    pods::{PortOf, are_siblings, ends_in_time, next_pod, pods_before, to_come, unread_pod_that, waits_for},
     remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addresses, Holding, Need, Part, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
+    Addresses, Holding, Need, Part, Port, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
     refuses_bind_of, serves, service_port,
 };
 use portreeve_facts::{
@@ -58,6 +58,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             judgements.extend(blocked.judge(listening.at((port.protocol, number))));
         }
     }
+    let is_refused = |at: Port| {
+        let refuses = |family: &Family| refuses_bind(snapshot, at.0, *family);
+        let may_refuse = snapshot.proxy_mode().is_err() || Family::BOTH.iter().any(refuses);
+        may_refuse && round.node_ports().is_ok_and(|all| !all.at(at).is_empty())
+    };
+    let is_taken = |at: Port| !listening.at(at).is_empty() || is_refused(at);
+    judgements.extend(unread_pod_that(snapshot, |pod| waits_for(pod, is_taken)));
     Ok(judgements)
 }
 

@@ -3,9 +3,10 @@
 use std::{collections::HashSet, fmt, sync::Arc};
 
 use crate::findings::{Evidence, Judgement, Severity, Subject, Verdict};
+use portreeve_dataplane::Port;
 use portreeve_facts::{
     ClaimOf, ContainerPort, Controller, Gap, NodeAddressKind, NodePortRange, Pod, Protocol, RangeSource, Reading,
-    Snapshot, Unread, Why, Workload, WorkloadKind,
+    Snapshot, Source, Unread, Why, Workload, WorkloadKind,
 };
 
 /// If a pod still runs this number of seconds after its grace period, rules assume that the pod does not end.
@@ -16,6 +17,20 @@ const LONGEST_END: i64 = 3600;
 pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     let gap = snapshot.cluster.unread_pod()?;
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
+}
+
+/// Like [`unread_pod`], but a Pod whose node is unknown counts only if the Pod matters to the rule.
+pub(super) fn unread_pod_that(snapshot: &Snapshot, matters: impl Fn(&Pod) -> bool) -> Option<Judgement> {
+    let cluster = &snapshot.cluster;
+    let is_rejected = cluster.rejected.iter().any(|gap| gap.source == Source::Pods);
+    unread_pod(snapshot).filter(|_| is_rejected || cluster.unplaced_pods().any(matters))
+}
+
+/// Whether an unready pod in the host's network needs one of these ports.
+pub(super) fn waits_for(pod: &Pod, is_one: impl Fn(Port) -> bool) -> bool {
+    let mut ports = pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use);
+    let is_unready = pod.host_network && !pod.ready && pod.ends.is_none();
+    is_unready && ports.any(|it| is_one((it.protocol, it.port)))
 }
 
 /// Whether a pod is being deleted, and will soon release its ports.

@@ -53,6 +53,14 @@ const PEER: &str = "198.51.100.7:51811";
 const TO_A_SERVER: (u16, &str, State) = (46580, "198.51.100.7:443", State::Established);
 
 #[test]
+fn without_this_nodes_name_a_failing_pod_of_any_node_may_be_here() {
+    let world = world(&[TO_A_SERVER]).unnamed();
+    let node = Subject::this_node(&world);
+    assert_eq!(expect_unknown(&RULE, &world, &node).source, Source::Nodes);
+    expect_healthy(&RULE, &change(world, |pod| pod.failing = false), &node);
+}
+
+#[test]
 fn a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port() {
     let world = world(&[TO_A_SERVER]);
     let evidence = expect_problem(&RULE, &world, &subject(&world));

@@ -57,6 +57,15 @@ fn time_wait_has_no_owner_and_ends_by_itself() {
 }
 
 #[test]
+fn without_this_nodes_name_an_unready_pod_of_any_node_may_lack_the_port_of_a_connection() {
+    let unnamed = |change: fn(&mut Pod)| unready(change).0.unnamed();
+    let node = Subject::this_node(&unnamed(|_| ()));
+    assert_eq!(expect_unknown(&RULE, &unnamed(|_| ()), &node).source, Source::Nodes);
+    expect_healthy(&RULE, &unnamed(|pod| pod.ready = true), &node);
+    expect_healthy(&RULE, &unnamed(|pod| pod.ports[0].port = 8444), &node);
+}
+
+#[test]
 fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     let (world, subject) = unready(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);

@@ -96,6 +96,24 @@ fn ready_ending_finished_foreign_and_other_pods_are_silent() {
 }
 
 #[test]
+fn without_this_nodes_name_an_unready_pod_of_any_node_may_be_blocked_here() {
+    let world = |change: fn(&mut Pod)| exporter(change).listens_as("[::]:9100", process()).unnamed();
+    let node = Subject::this_node(&world(|_| ()));
+    assert_eq!(expect_unknown(&RULE, &world(|_| ()), &node).source, Source::Nodes);
+    let silent: [fn(&mut Pod); 4] = [
+        |pod| pod.ready = true,
+        |pod| pod.node = None,
+        |pod| pod.host_network = false,
+        |pod| pod.ports[0].port = 9101,
+    ];
+    for change in silent {
+        expect_healthy(&RULE, &world(change), &node);
+    }
+    let unused = Snapshot::healthy().rejects(Source::Pods);
+    assert_eq!(expect_unknown(&RULE, &unused, &Subject::this_node(&unused)).source, Source::Pods);
+}
+
+#[test]
 fn a_pod_that_has_its_port_lacks_something_else() {
     let own = |uid: &str| held(&format!("/kubepods/pod{uid}/c"), Some(uid), "exporter", 9);
     for mine in ["uid-exporter", "hash"] {
