@@ -19,8 +19,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addresses, Holding, Need, Part, Port, Role, cilium_range, holding, is_usual, owner_name, place, pod_of, refuses_bind,
-    refuses_bind_of, serves, service_port,
+    Addresses, Holding, Need, Part, Port, Role, cilium_range, holding, is_usual, owner_name, place, pod_of,
+    refuses_bind, refuses_bind_of, serves, service_port,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Unread, Why,

@@ -515,12 +515,8 @@ fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
         }
     }
     let two = "resources: [../base]\npatches: [{path: a.yaml}, {path: b.yaml}]\n";
-    let files = [
-        ("k/base/web.yaml", &*web),
-        ("k/o/kustomization.yaml", two),
-        ("k/o/a.yaml", patch),
-        ("k/o/b.yaml", patch),
-    ];
+    let files =
+        [("k/base/web.yaml", &*web), ("k/o/kustomization.yaml", two), ("k/o/a.yaml", patch), ("k/o/b.yaml", patch)];
     assert!(lint(&files, &["k"]).1.contains("2 patches of the kustomization k/o"));
     let (code, _, stderr) = lint(&[("k/a.yaml", &web), ("k/Kustomization", "a: [\n")], &["k"]);
     assert!(code == 1 && stderr == "error: k/Kustomization: is not YAML\n", "{stderr}");

@@ -376,9 +376,11 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
 
 #[test]
 fn a_service_whose_external_address_has_the_number_of_its_node_port_answers_alone() {
-    let both = |it: World| it.node_port(30080).external_ip(PRIMARY[0]).with(|web| {
-        (web.kind, web.ports[0].port) = (ServiceKind::LoadBalancer, 30080);
-    });
+    let both = |it: World| {
+        it.node_port(30080).external_ip(PRIMARY[0]).with(|web| {
+            (web.kind, web.ports[0].port) = (ServiceKind::LoadBalancer, 30080);
+        })
+    };
     for mode in Mode::ALL {
         let world = Snapshot::healthy().service("web", both).with_mode(mode);
         assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "{mode}");
@@ -494,7 +496,11 @@ fn whether_a_pod_without_a_network_gets_the_connections_of_its_host_port_is_not_
     }
     let both = starting().listens("0.0.0.0:30080").service("web", |it| it.node_port(30080));
     let (node_port, listener) = (Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
-    assert_eq!(ask(&both, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), node_port, listener), "the Service is first");
+    assert_eq!(
+        ask(&both, Vantage::Remote, PRIMARY[0]),
+        (Ok(Outcome::Pod), node_port, listener),
+        "the Service is first"
+    );
     let (outcome, _, loser) = ask(&both.with_mode(Mode::Ipvs), Vantage::Remote, PRIMARY[0]);
     assert!(outcome.is_err() && loser == listener, "the process loses to the Service or to the pod: {outcome:?}");
     let settled = starting().pod("web", |pod| pod.host_port(80, 30080));

@@ -272,10 +272,8 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "the pod may have its network");
     }
     expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
-    let changes: [fn(&mut Pod); 2] = [
-        |pod| pod.ports[0].host_ip = Some(ip(SECOND[0])),
-        |pod| pod.ports[0].protocol = Protocol::Sctp,
-    ];
+    let changes: [fn(&mut Pod); 2] =
+        [|pod| pod.ports[0].host_ip = Some(ip(SECOND[0])), |pod| pod.ports[0].protocol = Protocol::Sctp];
     for change in changes {
         let mut world = cri_o(listens(121));
         change(objects(&mut world.cluster.pods)[0]);

@@ -100,12 +100,8 @@ fn without_this_nodes_name_an_unready_pod_of_any_node_may_be_blocked_here() {
     let world = |change: fn(&mut Pod)| exporter(change).listens_as("[::]:9100", process()).unnamed();
     let node = Subject::this_node(&world(|_| ()));
     assert_eq!(expect_unknown(&RULE, &world(|_| ()), &node).source, Source::Nodes);
-    let silent: [fn(&mut Pod); 4] = [
-        |pod| pod.ready = true,
-        |pod| pod.node = None,
-        |pod| pod.host_network = false,
-        |pod| pod.ports[0].port = 9101,
-    ];
+    let silent: [fn(&mut Pod); 4] =
+        [|pod| pod.ready = true, |pod| pod.node = None, |pod| pod.host_network = false, |pod| pod.ports[0].port = 9101];
     for change in silent {
         expect_healthy(&RULE, &world(change), &node);
     }
