@@ -177,7 +177,10 @@ const SEEN: &[Row] = &[
             "crates/rules/src/host_port_takes_listener/tests.rs",
             "a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port",
         ),
-        ("crates/rules/src/host_port_takes_listener/tests.rs", "a_pod_that_is_about_to_start_takes_nothing_yet"),
+        (
+            "crates/rules/src/host_port_takes_listener/tests.rs",
+            "a_pod_without_a_network_is_silent_if_no_process_has_its_host_port",
+        ),
     ),
     (
         "host-port-conflict/health-check",

@@ -239,18 +239,23 @@ fn on_a_node_port_a_process_that_may_be_an_unknown_runtime_is_unknown_and_a_runt
     expect_healthy(&RULE, &judged("cri-dockerd", None), &subject());
 }
 
+/// A node on which a pod with a hostPort has no network, some seconds after the scheduler chose the node.
+fn stuck(seconds: i64) -> Snapshot {
+    let now = Snapshot::healthy().at;
+    Snapshot::healthy().pod("edge", |pod| {
+        pod.host_port(8080, 80);
+        (pod.ready, pod.running) = (false, None);
+        pod.ips.clear();
+        pod.scheduled = Some(now - jiff::SignedDuration::from_secs(seconds));
+    })
+}
+
+fn cri_o(world: Snapshot) -> Snapshot {
+    with_runtime(world, Some("cri-o://1.29.1"))
+}
+
 #[test]
 fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
-    let stuck = |seconds: i64| {
-        let now = Snapshot::healthy().at;
-        Snapshot::healthy().pod("edge", |pod| {
-            pod.host_port(8080, 80);
-            (pod.ready, pod.running) = (false, None);
-            pod.ips.clear();
-            pod.scheduled = Some(now - jiff::SignedDuration::from_secs(seconds));
-        })
-    };
-    let cri_o = |world: Snapshot| with_runtime(world, Some("cri-o://1.29.1"));
     let listens = |seconds| stuck(seconds).listens("192.0.2.1:80");
     let evidence = expect_problem(&RULE, &cri_o(listens(121)), &subject());
     assert_eq!(evidence.variant, "no-network");
@@ -271,11 +276,15 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     for world in late.into_iter().chain([listens(121), cri_o(listens(120))]) {
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "the pod may have its network");
     }
+}
+
+#[test]
+fn a_pod_without_a_network_is_silent_if_no_process_has_its_host_port() {
     expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
     let changes: [fn(&mut Pod); 2] =
         [|pod| pod.ports[0].host_ip = Some(ip(SECOND[0])), |pod| pod.ports[0].protocol = Protocol::Sctp];
     for change in changes {
-        let mut world = cri_o(listens(121));
+        let mut world = cri_o(stuck(121).listens("192.0.2.1:80"));
         change(objects(&mut world.cluster.pods)[0]);
         expect_healthy(&RULE, &world, &subject());
     }
