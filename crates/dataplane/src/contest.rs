@@ -205,8 +205,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. The result
-    /// is `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
+    /// The addresses at which the listener loses connections to the contest's first claim in this case. The result is
+    /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
     ///
     /// # Errors
     ///
@@ -224,8 +224,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let (mut lost, mut unknown, mut listeners) = (BTreeMap::new(), None, Vec::new());
         for (from, to) in self.places() {
             self.listeners(case, (from, to), &mut listeners);
-            // Other listeners of the contest are sockets that the kernel prefers.
-            if !listeners.contains(&(self.contenders.len() - 1)) {
+            if listeners.is_empty() {
                 continue;
             }
             match self.who_beside(&listeners, assumption, case, (from, to)) {
@@ -574,7 +573,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 }
 
-impl<'a> Round<'a> {
+impl Round<'_> {
     /// Whether the process that has this listening socket is an endpoint of a Service in this family. The endpoint may
     /// be unready.
     ///
@@ -589,14 +588,6 @@ impl<'a> Round<'a> {
     ) -> Result<bool, Gap> {
         let may_get = |ip: &IpAddr| self.may_get(addressed, socket, (Vantage::Node, *ip));
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
-    }
-
-    /// The claims of the sockets that the kernel prefers to this socket on some addresses, the most preferred first.
-    pub fn preferred(&self, socket: &Socket) -> Vec<Claim<'a>> {
-        let all = self.listeners().into_iter().flat_map(|all| all.at((socket.protocol, socket.local_port)));
-        let mut preferred: Vec<&'a Socket> = all.copied().filter(|it| rank(it) < rank(socket)).collect();
-        preferred.sort_by_key(|it| rank(it));
-        preferred.into_iter().map(|it| Claim::Listener(it, 1)).collect()
     }
 
     /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket

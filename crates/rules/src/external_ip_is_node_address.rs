@@ -202,7 +202,12 @@ impl Here<'_, '_> {
         };
         let on_port = listeners.at((port.protocol, port.port)).iter();
         let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
-        on_port.sort_by_key(|socket| (socket.local.is_unspecified(), socket.local, socket.inode));
+        // The kernel prefers a socket on this address.
+        let is_closer = |it: &&Socket| it.local == claim.ip && it.device == 0;
+        if on_port.iter().any(is_closer) {
+            on_port.retain(is_closer);
+        }
+        on_port.sort_by_key(|socket| (socket.local, socket.inode));
         for socket in on_port {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
             let is_endpoint = self.round.addressed().and_then(is_endpoint);
@@ -311,7 +316,7 @@ impl Here<'_, '_> {
         let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
         let others = others.map(|(address, port)| Claim::External(address, port));
         let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
-        let claims = claims.chain(self.round.preferred(socket)).chain([Claim::Listener(socket, 1)]);
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);
