@@ -126,6 +126,14 @@ fn a_number_that_a_service_of_the_cluster_keeps_is_refused_only_to_others() {
     let lines = with_cluster(&service("shop/web", both));
     let anew = " warning node-port-claimed-twice/anew Service shop/web 30080/";
     assert!(lines.len() == 2 && lines.iter().all(|line| line.contains(anew)), "{lines:?}");
+    let health = "type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 30083";
+    let front = service("shop/front", "nodePort: 30082").replace("type: NodePort", health);
+    let api = service("api", "nodePort: 30083");
+    let cluster = write(&[CLUSTER, "---\n", &front].concat());
+    let line = "warning node-port-claimed-twice/refused Service default/api 30083/tcp";
+    for (order, place) in [([&*front, &*api], "15:32"), ([&*api, &*front], "6:32")] {
+        assert_eq!(found(&order.concat(), &["--against", &cluster]), [format!("{place} {line}")]);
+    }
 }
 
 #[test]
