@@ -13,7 +13,8 @@ use crate::{
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
 /// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
-/// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports both fields instead.
+/// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
+/// wants the number.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
     // If a Service has several copies, the first copy is used.
