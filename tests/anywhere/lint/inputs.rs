@@ -549,15 +549,18 @@ fn a_kustomization_of_another_folder_neither_hides_an_object_nor_makes_a_patch_w
         assert_eq!(code, wanted, "{stdout}{stderr}");
     }
     let patch = "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodePort: 40000}]}\n";
-    let files = [
-        ("k/a/port.yaml", patch),
-        ("k/a/kustomization.yaml", "resources: [../base]\npatches: [{path: port.yaml}]\n"),
-        ("k/b/kustomization.yaml", "resources: [../a/port.yaml]\n"),
-        ("k/base/s.yaml", &*other),
-    ];
-    let (code, stdout, stderr) = lint(&files, &["k", "--no-headers"]);
-    let note = "lint does not judge k/a/port.yaml, a patch of the kustomization k/a\n";
-    assert!(code == 0 && stderr.starts_with(note), "{stdout}{stderr}");
+    let whole = patch.replace("spec: {", "spec: {externalIPs: [192.0.2.77], ");
+    for (text, is_part) in [(patch, true), (&*whole, false)] {
+        let files = [
+            ("k/a/port.yaml", text),
+            ("k/a/kustomization.yaml", "resources: [../base]\npatches: [{path: port.yaml}]\n"),
+            ("k/b/kustomization.yaml", "resources: [../a/port.yaml]\n"),
+            ("k/base/s.yaml", &*other),
+        ];
+        let (code, stdout, stderr) = lint(&files, &["k", "--no-headers"]);
+        let note = "lint does not judge k/a/port.yaml, a patch of the kustomization k/a\n";
+        assert_eq!((code == 0, stderr.starts_with(note)), (is_part, is_part), "{stdout}{stderr}");
+    }
 }
 
 #[test]

@@ -203,12 +203,13 @@ fn is_part(file: &Input) -> bool {
     true
 }
 
-/// Whether a value has a field that patches rarely have. A Service has a type or a selector, and a container an image.
+/// Whether a value has a field of whole objects. A Service has a type, a selector or external IPs, and a container an
+/// image. If a patch has such a field too, the patch is judged.
 fn may_be_whole(node: &Node) -> bool {
     match &node.value {
-        Value::Mapping(fields) => {
-            fields.iter().any(|(key, value)| matches!(&**key, "type" | "selector" | "image") || may_be_whole(value))
-        }
+        Value::Mapping(fields) => fields
+            .iter()
+            .any(|(key, value)| matches!(&**key, "type" | "selector" | "externalIPs" | "image") || may_be_whole(value)),
         Value::List(items) => items.iter().any(may_be_whole),
         _ => false,
     }
