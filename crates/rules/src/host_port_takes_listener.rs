@@ -17,7 +17,7 @@ use super::{
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, MOST_SERVICES, Need, Outcome, Port, group,
-    is_everywhere, owner_name, place, workers,
+    is_everywhere, owner_name, place, unsettled, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
@@ -106,9 +106,10 @@ impl Node<'_, '_> {
             // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             // The runtime opens the hostPort of a pod that starts.
-            Judged::Depends { .. }
+            Judged::Depends { on, .. }
                 if !pod.has_begun()
-                    && (holds_host_ports(self.runtime) == Some(true) || has_name_of_runtime(socket))
+                    && unsettled(self.snapshot, pod).as_ref() == Some(&on)
+                    && has_name_of_runtime(socket)
                     && keeps_host_port(self.round, socket, is_node_port) == Ok(true) =>
             {
                 return None;

@@ -4,7 +4,7 @@ use crate::{
     findings::Vantage,
 };
 use portreeve_facts::{
-    Family, Mode, ServiceKind, Why,
+    Family, Mode, ServiceKind, State, Why,
     healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder},
 };
 
@@ -141,8 +141,15 @@ fn whether_a_pod_without_a_network_takes_connections_already_is_unknown() {
     };
     assert_eq!(expect_unknown(&RULE, &edge(starts).listens("0.0.0.0:80"), &subject()).source, Source::Pods);
     expect_healthy(&RULE, &edge(starts), &subject());
-    let kept = edge(starts).listens_as("0.0.0.0:80", daemon("crio", 9));
-    expect_healthy(&RULE, &with_runtime(kept, Some("cri-o://1.30.6")), &subject());
+    let of = |process: &str| cri_o(edge(starts).listens_as("0.0.0.0:80", daemon(process, 9)));
+    expect_healthy(&RULE, &of("crio"), &subject());
+    assert_eq!(expect_unknown(&RULE, &of("nginx"), &subject()).source, Source::Pods, "no name of a runtime");
+    let crio = |socket: &mut Socket| socket.owner = daemon("crio", 9);
+    let mut unread = cri_o(edge(starts).socket(Protocol::Udp, State::Close, "0.0.0.0:40000", "0.0.0.0:0", crio));
+    let pod = &mut objects(&mut unread.cluster.pods)[0];
+    (pod.ports[0].host_port, pod.ports[0].protocol) = (Some(40000), Protocol::Udp);
+    unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls, "another input is unread");
     expect_problem(&RULE, &edge(|pod| pod.ready = false).listens("0.0.0.0:80"), &subject());
 }
 
