@@ -48,7 +48,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
     let taken = of_pods.flat_map(|(pod, port, number)| {
-        let starts = !pod.has_begun() && node_ports.at(number).is_empty();
+        let is_here = snapshot.cluster.unknown_node().is_none();
+        let starts = is_here && !pod.has_begun() && node_ports.at(number).is_empty();
         if let Some(stuck) = starts.then(|| node.judge_start(pod, port, number.1)).flatten() {
             return vec![stuck];
         }

@@ -286,6 +286,13 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
 }
 
 #[test]
+fn a_pod_that_may_be_on_another_node_is_not_said_to_get_no_network() {
+    let mut world = cri_o(stuck(121).listens("192.0.2.1:80")).unnamed();
+    world.kernel.hostname = "n1".to_owned();
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
+}
+
+#[test]
 fn a_pod_without_a_network_is_silent_if_no_process_has_its_host_port() {
     expect_healthy(&RULE, &cri_o(stuck(121)), &subject());
     let changes: [fn(&mut Pod); 2] =
