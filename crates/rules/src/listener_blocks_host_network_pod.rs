@@ -61,7 +61,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let is_refused = |at: Port| {
         let refuses = |family: &Family| refuses_bind(snapshot, at.0, *family);
         let may_refuse = snapshot.proxy_mode().is_err() || Family::BOTH.iter().any(refuses);
-        may_refuse && round.node_ports().is_ok_and(|all| !all.at(at).is_empty())
+        may_refuse
+            && match round.node_ports() {
+                Ok(all) => !all.at(at).is_empty(),
+                Err(gap) => gap.why != Why::NotRequested && is_in_range(snapshot, at.1),
+            }
     };
     let is_taken = |at: Port| !listening.at(at).is_empty() || is_refused(at);
     judgements.extend(unread_pod_that(snapshot, |pod| waits_for(pod, is_taken)));
@@ -150,9 +154,8 @@ impl Blocked<'_, '_> {
         if mode.is_ok() && !Family::BOTH.iter().any(refused) {
             return Ok(None);
         }
-        let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
         let node_ports = match self.round.node_ports() {
-            Err(gap) if gap.why == Why::NotRequested || !in_range() => return Ok(None),
+            Err(gap) if gap.why == Why::NotRequested || !is_in_range(self.snapshot, port) => return Ok(None),
             node_ports => node_ports?,
         };
         let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };
@@ -354,6 +357,11 @@ impl Blocked<'_, '_> {
             false => evidence.remedy(moved).remedy(another),
         }
     }
+}
+
+/// Whether Cilium may refuse `bind` on the port. True if Cilium's NodePort range was not read.
+fn is_in_range(snapshot: &Snapshot, port: u16) -> bool {
+    cilium_range(snapshot).map_or(true, |range| range.contains(port))
 }
 
 /// Whether a socket has an address that most servers do not use. The kernel still refuses the port to a server on all

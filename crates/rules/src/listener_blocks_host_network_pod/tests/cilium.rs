@@ -70,6 +70,22 @@ fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
 }
 
 #[test]
+fn without_this_nodes_name_a_pod_of_any_node_may_be_refused_here() {
+    let world = |mode: Mode| exporter(|_| ()).service("web", |it| it.node_port(9100)).with_mode(mode).unnamed();
+    let node = Subject::this_node(&world(Mode::Cilium));
+    assert_eq!(expect_unknown(&RULE, &world(Mode::Cilium), &node).source, Source::Nodes);
+    expect_healthy(&RULE, &world(Mode::Iptables), &node);
+    let unread = |port: u16, why: Why| {
+        let mut world = exporter(|pod| pod.ports[0].port = port).with_mode(Mode::Cilium).unnamed();
+        world.cluster.services = gap(Source::Services, why);
+        world
+    };
+    assert_eq!(expect_unknown(&RULE, &unread(30100, Why::NotPermitted), &node).source, Source::Nodes);
+    expect_healthy(&RULE, &unread(9100, Why::NotPermitted), &node);
+    expect_healthy(&RULE, &unread(30100, Why::NotRequested), &node);
+}
+
+#[test]
 fn a_listener_does_not_hide_what_cilium_refuses() {
     let of = |host_ip: Option<&str>| {
         let host_ip = host_ip.map(ip);
