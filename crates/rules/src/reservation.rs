@@ -19,8 +19,8 @@ const FEW: u32 = 64;
 /// the kernel may choose. With such a list, one remedy keeps the ports of another remedy.
 ///
 /// If this list leaves too few ports for outgoing connections, or is too long for one write, the list leaves out
-/// NodePorts that no Service has, and then also server ports. If this list is still too large, the remedy is advice
-/// without a command.
+/// NodePorts that no Service has, and then also hostPorts and server ports. If this list is still too large, the remedy
+/// is advice without a command.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -86,7 +86,7 @@ pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, findings::StepKind};
+    use crate::{Limits, NodeReservation, findings::StepKind};
     use portreeve_facts::{
         Snapshot, Source, Why,
         healthy::{gap, objects},
@@ -127,8 +127,10 @@ mod tests {
     fn the_list_has_the_ports_that_reserve_and_the_guard_name() {
         let world = Snapshot::healthy().ephemeral("10000 29999", "").service("web", |it| it.node_port(12345));
         let world = world.pod("edge", |pod| pod.host_port(80, 12001));
-        let list = commands(&reserve(&world, &[12000].into_iter().collect()))[0].to_owned();
-        assert!(list.ends_with("=\"10249-10250,10256,12000-12001,12345\""), "{list}");
+        let named = NodeReservation::of(&world, None).expect("all was read").exposed;
+        assert!(named.contains(12001) && named.contains(12345), "{named}");
+        let list = commands(&reserve(&world, &[12001].into_iter().collect()))[0].to_owned();
+        assert!(list.ends_with(&format!("=\"{named}\"")), "{list}");
     }
 
     #[test]
