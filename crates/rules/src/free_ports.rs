@@ -118,11 +118,10 @@ impl FreePorts {
             }
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        // Pods of other nodes are included, because a Service has its nodePort on every node.
-        let of_hosts = self.of_hosts;
+        // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
         let pods: Result<PortSet, Gap> = snapshot.cluster.pods.get().map(|all| {
             let ports = all.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
-            ports.filter(|(_, port)| !of_hosts || port.host_port.is_some()).map(|(number, _)| number).collect()
+            ports.map(|(number, _)| number).collect()
         });
         let waiting = if_requested(snapshot.cluster.waiting_pods.get());
         let waiting: Result<PortSet, Gap> = waiting.map(|all| {
@@ -141,7 +140,6 @@ impl FreePorts {
         }
         // A server may need a port before it listens.
         self.take(round.needs().known(Unread::Reported("FreePorts::unread")).ports().map(|((_, port), _)| port));
-        self.take(snapshot.cluster.unplaced_ports().map(|(port, _)| port));
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.needed_ports()).map(|(number, _)| number));
@@ -639,14 +637,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_may_be_on_a_node_without_a_name_may_need_its_port() {
-        let world = Snapshot::healthy().pod("edge", |pod| {
+    fn a_server_may_run_on_every_node_so_it_is_not_given_the_port_of_any_pod() {
+        let mut world = Snapshot::healthy().pod("edge", |pod| {
             (pod.host_network, pod.node) = (true, Some("n2".to_owned()));
             let (host_port, host_ip, protocol) = (None, None, Protocol::Tcp);
             pod.ports.push(portreeve_facts::ContainerPort { port: 10_000, host_port, host_ip, protocol });
         });
-        assert_eq!(first(&of_hosts(&[&world]), 1), [10_000], "the pod is on another node");
-        assert_eq!(first(&of_hosts(&[&world.unnamed()]), 1), [10_001]);
+        assert_eq!(first(&of_hosts(&[&world]), 1), [10_001], "the pod is on another node");
+        portreeve_facts::healthy::objects(&mut world.cluster.pods)[0].finished = true;
+        assert_eq!(first(&of_hosts(&[&world]), 1), [10_000]);
     }
 
     #[test]
