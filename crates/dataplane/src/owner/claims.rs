@@ -43,16 +43,27 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
     Ok(external.chain(node_ports).chain(redirected).chain(sockets).collect())
 }
 
-/// The hostPorts of pods that may be on this node, because this node's name is unknown. Pods of a DaemonSet have equal
-/// answers, so one of these pods is enough.
+/// The hostPorts of pods that may be on this node, because this node's name is unknown. Pods of one controller have
+/// equal answers, so one of these pods is enough.
 fn unplaced(snapshot: &Snapshot, (protocol, number): Port) -> impl Iterator<Item = (&Pod, &ContainerPort)> {
     let mut kinds = BTreeSet::new();
     let pods = snapshot.cluster.unplaced_pods();
     let pods = pods.filter(move |pod| !pod.host_network && !pod.may_be_on(snapshot.node_name()));
     let all = pods.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port)));
     let with_number = all.filter(move |(_, port)| (port.protocol, port.host_port) == (protocol, Some(number)));
-    with_number
-        .filter(move |(pod, port)| kinds.insert((port.host_ip, Family::BOTH.map(|family| may_have(pod, family)))))
+    with_number.filter(move |(pod, port)| {
+        kinds.insert((made_by(pod), port.host_ip, Family::BOTH.map(|family| may_have(pod, family))))
+    })
+}
+
+/// The namespace of a pod, and the kind and name of its controller. A static pod's name ends with its node's name.
+fn made_by(pod: &Pod) -> (&str, &str, &str) {
+    let (kind, name) = match &pod.controller {
+        None => ("Pod", &*pod.name),
+        Some(it) if it.is_node() => (&*it.kind, pod.name.strip_suffix(&*it.name).unwrap_or(&pod.name)),
+        Some(it) => (&*it.kind, &*it.name),
+    };
+    (&*pod.namespace, kind, name)
 }
 
 impl Claim<'_> {

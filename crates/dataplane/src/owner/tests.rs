@@ -8,9 +8,9 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter, OwnPort, Owner,
-    Pod, PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage,
-    WaitingPod, Why, WithoutBackend,
+    CiliumConfig, ContainerPort, Controller, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter,
+    OwnPort, Owner, Pod, PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source,
+    State, Vantage, WaitingPod, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, daemon, gap, held, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -626,8 +626,18 @@ fn without_this_nodes_name_who_answers_at_a_local_service_and_which_pods_are_her
     let gap = outcome.expect_err("the pod, or the process");
     assert!(gap.source == Source::Nodes && gap.detail.contains("pod default/edge"), "{gap:?}");
     assert_eq!((loser, &*found(&pod).claimants[0].name), (None, "pod default/edge"));
-    let same = (0..9).fold(pod, |world, n| world.pod(&format!("e{n}"), |pod| pod.host_port(80, 30080)));
-    assert_eq!(found(&same).claimants.len(), 2, "one pod, and the process");
+    let of = |pod: &mut Pod, kind: &str, name: &str| {
+        pod.host_port(80, 30080);
+        pod.controller = Some(Controller { kind: kind.to_owned(), name: name.to_owned() });
+    };
+    let same = (0..9).fold(pod, |world, n| {
+        let world = world.pod(&format!("e{n}"), |pod| of(pod, "DaemonSet", "e"));
+        world.pod(&format!("static-n{n}"), |pod| of(pod, "Node", &format!("n{n}")))
+    });
+    let claimants = found(&same).claimants;
+    let names: Vec<&str> = claimants.iter().map(|it| &*it.name).take(3).collect();
+    assert_eq!(names, ["pod default/edge", "pod default/e0", "pod default/static-n0"]);
+    assert_eq!(claimants.len(), 4, "a pod of each controller, and the process");
     let other = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 9100)).listens("0.0.0.0:30080").unnamed();
     assert_eq!(ask(&other, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
 }
