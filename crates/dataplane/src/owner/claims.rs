@@ -18,7 +18,7 @@ use super::{
     ownership::Claimant,
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Unread,
+    ContainerPort, Family, Gap, Mode, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Unread,
 };
 
 /// Every claim, in the order in which the kernel checks claims for a new connection: external IPs, NodePorts,
@@ -99,12 +99,14 @@ impl Claim<'_> {
             }
             Self::HostPort(pod, host) => {
                 let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
-                let unsettled = unsettled(snapshot, pod).map(|gap| format!("; not known: {}", gap.detail));
-                let left_out = snapshot.is_in(Mode::Cilium)
+                let is_left_out = snapshot.is_in(Mode::Cilium)
                     && cilium::cilium_range(snapshot)
                         .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
+                // Cilium redirects no connections of such a hostPort, but the pod may still be on another node.
+                let unsettled = unsettled(snapshot, pod).filter(|gap| !is_left_out || gap.source != Source::Pods);
+                let unsettled = unsettled.map(|gap| format!("; not known: {}", gap.detail));
                 let left_out =
-                    if left_out { "; Cilium does not serve it: the number is in the NodePort range" } else { "" };
+                    if is_left_out { "; Cilium does not serve it: the number is in the NodePort range" } else { "" };
                 Claimant {
                     claim: ClaimKind::HostPort,
                     name: format!("pod {}/{}", pod.namespace, pod.name),
