@@ -49,7 +49,7 @@ pub(super) struct NodeResults<T> {
     pub(super) partial: Option<String>,
     /// The age of the oldest scan of an agent, in words: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
-    /// The nodes, in words: `2 agents listed in namespace portreeve; other nodes are not included`.
+    /// The nodes, in words: `2 agents of namespace portreeve; other nodes are not included`.
     pub(super) scope: String,
 }
 

@@ -192,7 +192,7 @@ fn findings_of_all_nodes_are_listed_and_decide_the_exit_code() {
         "{table}"
     );
     assert!(table.contains("its pod portreeve-unready is not Ready"), "{table}");
-    assert!(table.contains("about 3 agents listed in namespace portreeve"), "{table}");
+    assert!(table.contains("about 3 agents of namespace portreeve"), "{table}");
     assert!(!table.contains('\u{1b}'), "{table:?}");
     let code = |words: &[&str]| plugin.run(&fake, &[&["check"], words].concat()).0;
     assert_eq!(code(&["--exit-zero"]), 2);
@@ -514,11 +514,11 @@ fn a_suggested_port_is_free_on_every_node() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
-    assert!(stderr.contains("scope: 3 agents listed in namespace portreeve"), "{stderr}");
+    assert!(stderr.contains("scope: 3 agents of namespace portreeve"), "{stderr}");
     assert!(stderr.contains("the oldest scan is "), "{stderr}");
     assert!(stderr.contains("not known of odd: the agent's answer is not a snapshot"), "{stderr}");
     let (_, _, stderr) = plugin.run(&fake, &["suggest", "--node", "n1"]);
-    assert!(stderr.contains("scope: 1 agent listed in namespace portreeve; other nodes are not included"), "{stderr}");
+    assert!(stderr.contains("scope: 1 agent of namespace portreeve; other nodes are not included"), "{stderr}");
     let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "a port for the nodes themselves");
 }

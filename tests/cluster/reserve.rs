@@ -59,7 +59,7 @@ fn different_nodes_get_one_list_and_are_listed_separately() {
         "not covered  2 of 4 nodes: some-1, some-2\n",
         "  not reserved             31000-32767 (1768 ports)\n  chance of any NodePort   1768 of 43606 (4.054 %)\n",
         "covered  node sound\n",
-        "scope: 4 agents listed in namespace portreeve; other nodes are not included\n",
+        "scope: 4 agents of namespace portreeve; other nodes are not included\n",
     ] {
         assert!(notes.contains(told), "{told}: {notes}");
     }

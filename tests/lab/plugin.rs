@@ -43,7 +43,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(table.lines().any(row), "{table}");
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("On n1: ") && words.contains("Differs on other nodes than n1: "), "{table}");
-    assert!(table.contains("This report is about 2 agents listed in namespace portreeve."), "{table}");
+    assert!(table.contains("This report is about 2 agents of namespace portreeve."), "{table}");
 
     other_commands(&node, &observer, port);
     other_credentials(&node, &observer);

@@ -23,5 +23,5 @@ pub(super) use self::{
 
 /// The number of agents that a report is about, and their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
-    format!("{agents} agent{} listed in namespace {namespace}", if agents == 1 { "" } else { "s" })
+    format!("{agents} agent{} of namespace {namespace}", if agents == 1 { "" } else { "s" })
 }

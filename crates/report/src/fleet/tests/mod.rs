@@ -235,7 +235,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     Not read on these nodes
       2 less important inputs were not read; -o wide lists them
 
-    This report is about 3 agents listed in namespace portreeve. Other nodes are not included.
+    This report is about 3 agents of namespace portreeve. Other nodes are not included.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
@@ -251,7 +251,7 @@ fn a_table_says_what_where_and_who_was_silent() {
 fn without_an_agent_nothing_is_well() {
     let table = text(|out| write_fleet_table(&fleet(vec![]), &style(), out));
     assert!(table.starts_with("Nothing is known: no agent is listed."), "{table}");
-    assert!(table.contains("0 agents listed in namespace portreeve"), "{table}");
+    assert!(table.contains("0 agents of namespace portreeve"), "{table}");
 }
 
 #[test]
