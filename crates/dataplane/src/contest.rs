@@ -52,12 +52,11 @@ struct Contender<'a> {
 /// The answers by listener, vantage point, policy, family and mode.
 type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
     To(usize, Outcome),
-    /// Like [`Self::To`], but the redirection of the pod may not exist.
-    Perhaps(usize, Outcome),
+    /// Like [`Self::To`], but the redirection of the pod may not exist, for this reason.
+    Perhaps(usize, Outcome, Gap),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
 }
@@ -254,7 +253,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let external = self.external(assumption, case, from, to)?;
         let node_ports = self.node_ports(assumption, case, (from, to), listeners)?;
         let host_port = self.redirected(assumption, from, to)?;
-        let decided = |service| self.decided(assumption, (from, to), service, host_port, listeners);
+        let decided = |service| self.decided(assumption, (from, to), service, host_port.as_ref(), listeners);
         let may_win = |external: Outcome, node_port: Outcome, kind: ClaimKind| {
             assumption.external_ip_or_node_port(external, node_port).is_none_or(|first| first == kind)
         };
@@ -370,22 +369,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 (_, Err(gap)) if assumption.mode() == Mode::Cilium => return Err(gap),
                 (Ok(true), _) => {
                     let outcome = of_host_port(to.ip, Outcome::Pod);
-                    match self.unsettled(index) {
+                    match unsettled(self.round.now, pod) {
                         None => return Ok(Some(Redirected::To(index, outcome))),
-                        Some(_) => perhaps = perhaps.or(Some(Redirected::Perhaps(index, outcome))),
+                        Some(gap) => perhaps = perhaps.or(Some(Redirected::Perhaps(index, outcome, gap))),
                     }
                 }
                 (Err(gap), _) => return Err(gap),
             }
         }
         Ok(perhaps)
-    }
-
-    fn unsettled(&self, index: usize) -> Option<Gap> {
-        match self.contenders[index].claim {
-            Claim::HostPort(pod, _) => unsettled(self.round.now, pod),
-            _ => None,
-        }
     }
 
     /// A hostPort that Cilium serves comes before the redirections, because Cilium's connections bypass netfilter.
@@ -398,11 +390,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let pods = self.host_port(assumption, from, to)?;
         let Some((index, left)) = left else { return Ok(pods) };
         let redirections = self.round.redirections()?;
-        let is_first = match pods {
+        let is_first = match &pods {
             None | Some(Redirected::LeftOut) => true,
             Some(_) if assumption.mode() == Mode::Cilium => false,
-            Some(Redirected::Perhaps(its, _)) => return self.unsettled(its).map_or(Ok(pods), Err),
-            Some(Redirected::To(its, _)) => match self.contenders[its].claim {
+            Some(Redirected::Perhaps(.., gap)) => return Err(gap.clone()),
+            Some(Redirected::To(its, _)) => match self.contenders[*its].claim {
                 Claim::HostPort(pod, _) => redirections.is_before(left, pod)?,
                 _ => false,
             },
@@ -476,7 +468,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         assumption: &Assumption,
         (from, to): (Vantage, LocalAddress),
         service: Option<(usize, Outcome)>,
-        host_port: Option<Redirected>,
+        host_port: Option<&Redirected>,
         listeners: &[usize],
     ) -> Result<Answer, Undecided> {
         let listener = listeners.first().copied();
@@ -485,15 +477,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             0 | 1 => answer(Outcome::Listener, by),
             _ => Err(Undecided::from(Gap::new(Source::Listeners, Why::Ambiguous, SHARED))),
         };
-        if let Some(Redirected::Perhaps(index, outcome)) = host_port {
+        if let Some(Redirected::Perhaps(index, outcome, gap)) = host_port {
             let of = |host_port| self.decided(assumption, (from, to), service, host_port, listeners);
-            let (with, without) = (of(Some(Redirected::To(index, outcome))), of(None));
-            return match self.unsettled(index) {
-                Some(gap) if with != without => Err(Undecided { gap, loses: loses(&with) && loses(&without) }),
-                _ => with,
+            let (with, without) = (of(Some(&Redirected::To(*index, *outcome))), of(None));
+            return match with == without {
+                true => with,
+                false => Err(Undecided { gap: gap.clone(), loses: loses(&with) && loses(&without) }),
             };
         }
-        if let Some(Redirected::To(host_port, outcome)) = host_port {
+        if let Some(&Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
@@ -513,7 +505,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             None | Some((_, Outcome::Listener)) if listener.is_some() => at_home(listener),
             // Cilium does not serve the hostPort, and the NodePort has no endpoint. The answer names the NodePort's
             // Service.
-            Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
+            Some((index, Outcome::Listener)) if matches!(host_port, Some(Redirected::LeftOut)) => {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
