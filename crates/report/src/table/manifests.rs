@@ -165,10 +165,7 @@ fn kinds(skipped: &BTreeMap<String, usize>) -> String {
     let word = |(kind, count): &(&String, &usize)| match (kind.as_str(), **count) {
         ("", 1) => "1 document without a kind".to_owned(),
         ("", count) => format!("{count} documents without a kind"),
-        (kind, count) => match kind.strip_prefix("patch ") {
-            Some(of) if count > 1 => format!("{count} patches {}", tidy(of)),
-            _ => format!("{count} {}", tidy(kind)),
-        },
+        (kind, count) => format!("{count} {}", tidy(kind)),
     };
     let named: Vec<String> = counts.iter().take(KINDS).map(word).collect();
     let rest: usize = counts.iter().skip(KINDS).map(|(_, count)| **count).sum();
