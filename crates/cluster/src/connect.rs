@@ -46,16 +46,17 @@ impl Access {
     /// The namespace of the pod with this service account.
     pub fn own_namespace(&self) -> Option<String> {
         match self.credentials {
-            Credentials::InCluster => {
-                let namespace = fs::read_to_string(OWN_NAMESPACE).ok()?;
-                Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
-            }
+            Credentials::InCluster => namespace_in(&fs::read_to_string(OWN_NAMESPACE).ok()?),
             Credentials::Kubeconfig { .. } => None,
         }
     }
 
     /// The default of `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+}
+
+fn namespace_in(file: &str) -> Option<String> {
+    Some(file.trim().to_owned()).filter(|namespace| !namespace.is_empty())
 }
 
 /// The user whose rights are used: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
@@ -322,6 +323,12 @@ mod tests {
         {
             assert!(wrong.parse::<ApiServer>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_newline_in_the_file_of_a_pods_namespace_is_no_part_of_the_name() {
+        assert_eq!(namespace_in("shop\n").as_deref(), Some("shop"));
+        assert_eq!(namespace_in("\n"), None);
     }
 
     #[test]
