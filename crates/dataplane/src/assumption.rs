@@ -31,11 +31,16 @@ impl Assumption {
 
     /// Whether a NodePort is served on an address of this node for any client, regardless of endpoints.
     pub fn captures(&self, address: LocalAddress) -> bool {
-        vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
+        vantage_points(address.ip).iter().any(|from| self.captures_from(address, *from))
+    }
+
+    /// Whether a NodePort is served on an address of this node for one vantage point, regardless of endpoints.
+    pub(super) fn captures_from(&self, address: LocalAddress, from: Vantage) -> bool {
+        (self.plane.captures)(&self.settings, address, from)
     }
 
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
-        !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
+        !address.ip.is_loopback() && self.captures_from(address, Vantage::Remote)
     }
 
     pub(super) fn serves_both_families(&self) -> bool {
@@ -79,7 +84,7 @@ impl Assumption {
     /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] gives the
     /// outcome that a client of a protocol sees.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
-        let captured = (self.plane.captures)(&self.settings, to, from);
+        let captured = self.captures_from(to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
         match (outcome, from) {
             (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {

@@ -255,7 +255,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let host_port = self.redirected(assumption, from, to)?;
         let decided = |service| self.decided(assumption, (from, to), service, host_port.as_ref(), listeners);
         let may_win = |external: Outcome, node_port: Outcome, kind: ClaimKind| {
-            assumption.external_ip_or_node_port(external, node_port).is_none_or(|first| first == kind)
+            let is_served = node_port != Outcome::Listener || assumption.captures_from(to, from);
+            let first = match is_served {
+                true => assumption.external_ip_or_node_port(external, node_port),
+                false => Some(ClaimKind::ExternalIp),
+            };
+            first.is_none_or(|first| first == kind)
         };
         let winners = external.iter().filter(|(_, one)| {
             node_ports.is_empty() || node_ports.iter().any(|(_, other)| may_win(*one, *other, ClaimKind::ExternalIp))

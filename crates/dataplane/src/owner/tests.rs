@@ -9,8 +9,8 @@ use super::{
 
 use portreeve_facts::{
     CiliumConfig, ContainerPort, Controller, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter,
-    OwnPort, Owner, Pod, PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source,
-    State, Vantage, WaitingPod, Why, WithoutBackend,
+    OwnPort, Owner, Pod, PortSet, ProxyConfig, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket,
+    Source, State, Vantage, WaitingPod, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, daemon, gap, held, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -374,17 +374,32 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
     assert_eq!(ask(&world, Vantage::Remote, SECOND[0]), (Ok(Outcome::Pod), Some(ClaimKind::NodePort), None));
 }
 
+fn at_primary(config: &mut ProxyConfig) {
+    config.node_port_addresses = vec![format!("{}/32", PRIMARY[0])];
+}
+
 #[test]
 fn a_service_whose_external_address_has_the_number_of_its_node_port_answers_alone() {
-    let both = |it: World| {
-        it.node_port(30080).external_ip(PRIMARY[0]).with(|web| {
-            (web.kind, web.ports[0].port) = (ServiceKind::LoadBalancer, 30080);
-        })
+    let world = |address: &str| {
+        let both = |it: World| {
+            it.node_port(30080).external_ip(address).with(|web| {
+                (web.kind, web.ports[0].port) = (ServiceKind::LoadBalancer, 30080);
+            })
+        };
+        Snapshot::healthy().service("web", both).with_config(at_primary)
     };
-    for mode in Mode::ALL {
-        let world = Snapshot::healthy().service("web", both).with_mode(mode);
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod), "{mode}");
+    for (mode, address) in Mode::ALL.into_iter().flat_map(|mode| [(mode, PRIMARY[0]), (mode, SECOND[0])]) {
+        let (outcome, ..) = ask(&world(address).with_mode(mode), Vantage::Remote, address);
+        assert_eq!(outcome, Ok(Outcome::Pod), "{mode}, {address}");
     }
+}
+
+#[test]
+fn an_external_ip_answers_alone_at_an_address_without_node_ports() {
+    let taker = |it: World| it.external_ip(SECOND[0]).with(|service| service.ports[0].port = 30080);
+    let world = web().service("taker", taker).with_config(at_primary);
+    let by_taker = (Ok(Outcome::Pod), Some(ClaimKind::ExternalIp), None);
+    assert_eq!(ask(&world.with_mode(Mode::Ipvs), Vantage::Remote, SECOND[0]), by_taker);
 }
 
 #[test]
