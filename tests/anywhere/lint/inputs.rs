@@ -561,6 +561,12 @@ fn a_kustomization_of_another_folder_neither_hides_an_object_nor_makes_a_patch_w
         let note = "lint does not judge k/a/port.yaml, a patch of the kustomization k/a\n";
         assert_eq!((code == 0, stderr.starts_with(note)), (is_part, is_part), "{stdout}{stderr}");
     }
+    let files = folder(&[("k/b/kustomization.yaml", lists), ("k/b/s.yaml", &*other)]);
+    create_dir(files.path().join("k/a")).expect("a folder");
+    let wide: Vec<u8> = format!("\u{feff}{patch}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(files.path().join("k/a/web.yaml"), wide).expect("a file");
+    let (code, _, stderr) = ended(binary().current_dir(files.path()).args(["lint", "k"]));
+    assert!(code == 2 && stderr.contains("k/a/web.yaml: is UTF-16"), "{stderr}");
 }
 
 #[test]

@@ -193,7 +193,9 @@ impl Found {
 /// Whether a file has only parts of objects. A file that cannot be read is no part, so its error is reported.
 fn is_part(file: &Input) -> bool {
     let Ok(bytes) = file.read(Accepted::RegularFiles, LONGEST) else { return false };
-    let mut documents = Documents::new(Cursor::new(bytes));
+    // The YAML parser accepts UTF-16, and lint does not.
+    let Ok(text) = String::from_utf8(bytes) else { return false };
+    let mut documents = Documents::new(Cursor::new(text));
     while let Ok(true) = documents.advance() {
         match tree(&mut documents) {
             Ok(document) if !may_be_whole(&document) => {}
