@@ -50,11 +50,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let taken = of_pods.flat_map(|(pod, port, number)| {
         let is_here = snapshot.cluster.unknown_node().is_none();
         let starts = is_here && !pod.has_begun() && node_ports.at(number).is_empty();
-        if let Some(stuck) = starts.then(|| node.judge_start(pod, port, number.1)).flatten() {
-            return vec![stuck];
-        }
-        let sockets = workers(node.listening.at(number)).into_iter();
-        sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect()
+        let stuck = starts.then(|| node.judge_start(pod, port, number.1)).flatten();
+        // If the runtime has to open the port, a stuck pod has no redirection.
+        let has_none = stuck.is_some() && holds_host_ports(runtime) == Some(true);
+        let sockets = workers(node.listening.at(number)).into_iter().filter(|_| !has_none);
+        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket));
+        stuck.into_iter().chain(taken).collect::<Vec<_>>()
     });
     let mut capped = Capped::of(snapshot, Source::Pods);
     taken.chain(unread_pod(snapshot)).for_each(|judgement| capped.push(judgement));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
+    expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
     findings::Vantage,
 };
 use portreeve_facts::{
@@ -271,9 +271,14 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
         evidence.summary,
         "Process nginx listens on 192.0.2.1:80/tcp, the hostPort of pod default/edge: the pod gets no network, because the container runtime cannot open the port."
     );
-    let unknown = expect_problem(&RULE, &with_runtime(listens(121), None), &subject());
-    assert_eq!(unknown.severity, Severity::Info);
-    assert!(unknown.summary.ends_with(": the pod gets no network if the container runtime has to open the port."));
+    for runtime in [None, Some("docker://26.1.4")] {
+        let world = with_runtime(listens(121), runtime);
+        let unknown = expect_problem(&RULE, &world, &subject());
+        assert_eq!(unknown.severity, Severity::Info);
+        assert!(unknown.summary.ends_with(": the pod gets no network if the container runtime has to open the port."));
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "the pod may have a redirection");
+    }
+    expect_certain(&RULE, &cri_o(listens(121)), &subject());
     let late: [fn(&mut Pod); 2] = [|pod| pod.running = Some(true), |pod| pod.scheduled = None];
     let late = late.map(|change| {
         let mut world = cri_o(listens(121));
