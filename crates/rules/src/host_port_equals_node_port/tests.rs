@@ -39,13 +39,14 @@ fn who_wins_depends_on_the_mode_and_on_endpoints() {
 }
 
 #[test]
-fn whether_a_pod_without_a_network_takes_the_connections_of_a_service_is_unknown() {
-    let mut world = clash(|it| it).with_mode(Mode::Ipvs);
-    objects(&mut world.cluster.pods)[0].ready = false;
-    expect_problem(&RULE, &world, &subject());
-    objects(&mut world.cluster.pods)[0].ips.clear();
-    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods);
-    expect_problem(&RULE, &world.with_mode(Mode::Iptables), &subject());
+fn whether_a_pod_without_a_network_becomes_an_endpoint_of_the_service_is_unknown() {
+    for mode in Mode::ALL {
+        let mut world = clash(|it| it).with_mode(mode);
+        objects(&mut world.cluster.pods)[0].ready = false;
+        expect_problem(&RULE, &world, &subject());
+        objects(&mut world.cluster.pods)[0].ips.clear();
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "{mode}");
+    }
 }
 
 #[test]
