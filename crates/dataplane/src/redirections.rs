@@ -69,13 +69,7 @@ impl<'a> Redirections<'a> {
 
     /// The pod for which a redirection was made. A living pod comes before a pod that ended.
     pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
-        let declares = |pod: &&Pod| {
-            pod.ports.iter().any(|port| {
-                (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
-                    && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
-            })
-        };
-        self.pods_at(redirection.to).filter(declares).min_by_key(|pod| pod.finished)
+        self.pods_at(redirection.to).filter(|pod| declares(pod, redirection)).min_by_key(|pod| pod.finished)
     }
 
     /// The pod that has the target address of a redirection, even if the pod does not declare the port. A living pod
@@ -97,7 +91,12 @@ impl<'a> Redirections<'a> {
             Some(Pod { namespace, name, .. }) => {
                 format!("an address of pod {namespace}/{name}, which declares no such hostPort")
             }
-            None => "an address that no pod of this node has".to_owned(),
+            None => match self.snapshot.cluster.unplaced_pods().find(|pod| pod.ips.contains(&redirection.to)) {
+                Some(Pod { namespace, name, .. }) => {
+                    format!("an address of pod {namespace}/{name}, which may be on this node")
+                }
+                None => "an address that no pod of this node has".to_owned(),
+            },
         }
     }
 
@@ -145,6 +144,13 @@ impl<'a> Redirections<'a> {
             _ => Err(unclear(format!("a container that Kubernetes did not start may have {}", left.to))),
         }
     }
+}
+
+pub(super) fn declares(pod: &Pod, redirection: &Redirection) -> bool {
+    pod.ports.iter().any(|port| {
+        (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
+            && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
+    })
 }
 
 pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {

@@ -10,6 +10,7 @@ use super::{
         owners::owner_name,
         part::Field,
         proxy_sockets::Own,
+        redirections::declares,
         round::Round,
         served::{may_have, service_port, unsettled},
         service_lb::sent_on,
@@ -118,14 +119,16 @@ impl Claim<'_> {
                     ),
                 }
             }
-            Self::Redirection(redirection) => Claimant {
-                claim: ClaimKind::Redirection,
-                name: format!(
-                    "a leftover redirection of a hostPort, to {}",
-                    SocketAddr::new(redirection.to, redirection.to_port)
-                ),
-                detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
-            },
+            Self::Redirection(redirection) => {
+                let is_left = !snapshot.cluster.unplaced_pods().any(|pod| declares(pod, redirection));
+                let what = if is_left { "a leftover redirection" } else { "a redirection" };
+                let target = SocketAddr::new(redirection.to, redirection.to_port);
+                Claimant {
+                    claim: ClaimKind::Redirection,
+                    name: format!("{what} of a hostPort, to {target}"),
+                    detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
+                }
+            }
             Self::Listener(socket, count) => {
                 let claim = if proxy.owns(socket) == Own::Yes { ClaimKind::Proxy } else { ClaimKind::Listener };
                 let workers = workers_in_words(socket, *count);

@@ -952,6 +952,19 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
 }
 
 #[test]
+fn without_this_nodes_name_the_redirection_of_a_pod_is_not_called_leftover() {
+    let first = |world: Snapshot| found(&world.unnamed()).claimants.remove(0);
+    let alive = first(redirected(&[ALIVE]));
+    assert_eq!(alive.name, "a redirection of a hostPort, to 10.1.0.8:80");
+    assert_eq!(alive.detail, "an address of pod default/edge, which may be on this node");
+    let mut other = redirected(&[ALIVE]);
+    objects(&mut other.cluster.pods)[0].ports[0].host_port = Some(9100);
+    let left = first(other);
+    assert!(left.name.starts_with("a leftover redirection") && left.detail.contains("pod default/edge"), "{left:?}");
+    assert!(ask(&redirected(&[ALIVE]).unnamed(), Vantage::Remote, PRIMARY[0]).0.is_err());
+}
+
+#[test]
 fn thousands_of_pods_and_redirections_of_one_port_are_ordered_as_a_few_are() {
     let address = |n: u32| std::net::Ipv4Addr::from(0x0a01_0000 + n).to_string();
     let world = (0..2_000).fold(Snapshot::healthy(), |world, n| {
