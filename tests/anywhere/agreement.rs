@@ -357,15 +357,20 @@ fn of_a_listener_that_is_an_endpoint_in_one_place_only_owner_and_findings_say_th
 }
 
 #[test]
-fn a_process_loses_nothing_at_an_external_address_where_the_kernel_prefers_another_socket() {
-    let of_web = |it: World| it.external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080);
-    let world = Snapshot::healthy().service("web", of_web).listens_as("192.0.2.1:30080", daemon("closer", 8));
-    let world = world.listens_as("0.0.0.0:30080", daemon("other", 7));
-    let judged = board(&world);
-    let found = judged.findings.iter().filter(|it| OF_LISTENERS.contains(&&*name(&it.key)));
-    let found: Vec<&str> = found.map(|it| &*it.evidence.summary).collect();
-    assert!(found.len() == 1 && found[0].contains("closer"), "{found:?}");
-    assert_eq!(disagreements(&world, &judged).0, [""; 0]);
+fn a_process_loses_nothing_where_the_kernel_prefers_another_socket() {
+    let worlds = [
+        Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(Mode::Nftables),
+        Snapshot::healthy().service("web", |it| it.external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080)),
+    ];
+    for world in worlds {
+        let world = world.listens_as("192.0.2.1:30080", daemon("closer", 8));
+        let world = world.listens_as("0.0.0.0:30080", daemon("other", 7));
+        let judged = board(&world);
+        let found = judged.findings.iter().filter(|it| OF_LISTENERS.contains(&&*name(&it.key)));
+        let found: Vec<&str> = found.map(|it| &*it.evidence.summary).collect();
+        assert!(found.len() == 1 && found[0].contains("closer"), "{found:?}");
+        assert_eq!(disagreements(&world, &judged).0, [""; 0]);
+    }
 }
 
 #[test]

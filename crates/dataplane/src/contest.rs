@@ -5,7 +5,7 @@ use std::{
     cell::{OnceCell, RefCell},
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ptr,
 };
 
@@ -204,8 +204,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which the listener loses connections to the contest's first claim in this case. The result is
-    /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
+    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. All other
+    /// listeners of the contest are [preferred](Round::preferred). The result is `None` if there is no loss, or if
+    /// `excuse` is true. `counts` selects the losses that are part of the result.
     ///
     /// # Errors
     ///
@@ -220,13 +221,16 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         if *excuse == Ok(true) {
             return Ok(None);
         }
-        let (mut lost, mut unknown, mut listeners) = (BTreeMap::new(), None, Vec::new());
+        let (mut lost, mut unknown, last) = (BTreeMap::new(), None, self.contenders.len() - 1);
         for (from, to) in self.places() {
-            self.listeners(case, (from, to), &mut listeners);
-            if listeners.is_empty() {
+            let chosen = self.contenders.iter().position(|it| match it.claim {
+                Claim::Listener(socket, _) => takes(case, socket, (from, to), self.addressed.interfaces),
+                _ => false,
+            });
+            if chosen != Some(last) {
                 continue;
             }
-            match self.who_beside(&listeners, assumption, case, (from, to)) {
+            match self.who_beside(&[last], assumption, case, (from, to)) {
                 Ok(it) if it.outcome == Outcome::Listener || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([Some(it.outcome)]))),
                 Err(undecided) if undecided.loses && counts(to, None) => {
@@ -570,7 +574,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 }
 
-impl Round<'_> {
+impl<'a> Round<'a> {
     /// Whether the process that has this listening socket is an endpoint of a Service in this family. The endpoint may
     /// be unready.
     ///
@@ -585,6 +589,27 @@ impl Round<'_> {
     ) -> Result<bool, Gap> {
         let may_get = |ip: &IpAddr| self.may_get(addressed, socket, (Vantage::Node, *ip));
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
+    }
+
+    /// The claims of the sockets that the kernel prefers to this socket on some addresses, the most preferred first. If
+    /// this socket is on every address, a contest judges only listed addresses of this node, so other sockets are left
+    /// out.
+    pub fn preferred(&self, addressed: &Addressed<'_>, socket: &Socket) -> Vec<Claim<'a>> {
+        let number = (socket.protocol, socket.local_port);
+        let all = self.unlike_listeners().map_or(&[][..], |all| all.at(number));
+        let every = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let addresses: Vec<IpAddr> = match socket.local.is_unspecified() {
+            true => addressed.locals.iter().map(|local| local.ip).chain(every).collect(),
+            false => vec![socket.local],
+        };
+        let of_address = |ip: IpAddr| {
+            let first = all.partition_point(|it| it.local < ip);
+            all[first..].iter().copied().take_while(move |it| it.local == ip)
+        };
+        let preferred = addresses.into_iter().flat_map(of_address).filter(|it| rank(it) < rank(socket));
+        let mut preferred: Vec<&'a Socket> = preferred.collect();
+        preferred.sort_by_key(|it| rank(it));
+        preferred.into_iter().map(|it| Claim::Listener(it, 1)).collect()
     }
 
     /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket

@@ -127,11 +127,14 @@ impl Here<'_, '_> {
         // An address of this node is judged here, even if the Node object does not list the address.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
-                let lost = self.listener(claim, owners, port);
-                match lost.and_then(|it| it.map_or(Ok(None), |socket| self.captured(claim, owners, port, socket))) {
-                    Ok(lost) => judgements.extend(lost.map(|it| judgement(Some(port), Verdict::Problem(it)))),
-                    Err(gap) => judgements.push(judgement(Some(port), Verdict::Unknown(gap))),
+                let mut unknown = None;
+                for lost in self.losses(claim, owners, port) {
+                    match lost {
+                        Ok(lost) => judgements.push(judgement(Some(port), Verdict::Problem(lost))),
+                        Err(gap) => unknown = unknown.or(Some(gap)),
+                    }
                 }
+                judgements.extend(unknown.map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
             }
         }
         let severity = self.severity(claim.ip, owners);
@@ -187,49 +190,55 @@ impl Here<'_, '_> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
-    fn listener(
+    /// The losses of the listeners on a port of the Service. A listener may lose nothing although a later one loses
+    /// connections. Listeners that are alike lose the same connections, so only one of these is judged.
+    fn losses(
         &self,
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
-    ) -> Result<Option<&Socket>, Gap> {
-        let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
+    ) -> Vec<Result<Evidence, Gap>> {
+        let listeners = match &self.listeners {
+            Ok(listeners) => listeners.at((port.protocol, port.port)),
+            Err(gap) => return vec![Err(gap.clone())],
+        };
         // If NAT translates the destination, packets arrive at another address.
         let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
         let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
                 && socket.serves(Family::of(claim.ip)) != Some(false)
         };
-        let on_port = listeners.at((port.protocol, port.port)).iter();
-        let mut on_port: Vec<&Socket> = on_port.copied().filter(takes_part).collect();
-        // The kernel prefers a socket on this address.
-        let is_closer = |it: &&Socket| it.local == claim.ip && it.device == 0;
-        if on_port.iter().any(is_closer) {
-            on_port.retain(is_closer);
-        }
-        on_port.sort_by_key(|socket| (socket.local, socket.inode));
-        for socket in on_port {
-            let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
-            let is_endpoint = self.round.addressed().and_then(is_endpoint);
-            if is_endpoint == Ok(true)
-                // An old kube-proxy opens a socket of its own on each external IP of the node.
-                || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
-                || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
-            {
-                continue;
+        let mut judged = BTreeSet::new();
+        let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
+            let alike = (socket.local, socket.device, socket.family, socket.v6only);
+            if judged.contains(&alike) || self.is_excused(claim, owners, port, socket)? {
+                return Ok(None);
             }
-            if self.round.proxy().is_own(socket)? || self.ephemeral.may_be_client(socket)? || is_endpoint? {
-                continue;
-            }
+            judged.insert(alike);
             if socket.local.is_unspecified() {
                 arrives_here().map_err(Clone::clone)?;
             }
-            return Ok(Some(socket));
-        }
-        match &self.snapshot.kernel.no_udp {
-            Some(gap) if port.protocol == Protocol::Udp => Err(gap.clone()),
-            _ => Ok(None),
-        }
+            self.captured(claim, owners, port, socket)
+        };
+        let losses = listeners.iter().copied().filter(takes_part).map(lost).filter_map(Result::transpose);
+        let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);
+        losses.chain(no_udp.map(|gap| Err(gap.clone()))).collect()
+    }
+
+    fn is_excused(
+        &self,
+        claim: &ExternalAddress<'_>,
+        owners: &Owners<'_>,
+        port: &ServicePort,
+        socket: &Socket,
+    ) -> Result<bool, Gap> {
+        let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
+        let is_endpoint = self.round.addressed().and_then(is_endpoint);
+        let is_known = is_endpoint == Ok(true)
+            // An old kube-proxy opens a socket of its own on each external IP of the node.
+            || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
+            || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners));
+        Ok(is_known || self.round.proxy().is_own(socket)? || self.ephemeral.may_be_client(socket)? || is_endpoint?)
     }
 
     /// Whether a controller added the address to this node for the Service, and no Node owns the address.
@@ -316,7 +325,7 @@ impl Here<'_, '_> {
         let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
         let others = others.map(|(address, port)| Claim::External(address, port));
         let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
-        let claims = claims.chain([Claim::Listener(socket, 1)]);
+        let claims = claims.chain(self.round.preferred(addressed, socket)).chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);

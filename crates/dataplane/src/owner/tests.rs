@@ -901,6 +901,21 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
 }
 
+#[test]
+fn of_many_sockets_the_kernel_prefers_one_of_each_kind_on_the_addresses_of_this_node() {
+    let world = (1..50).fold(web(), |world, n| {
+        let world = world.listens(&format!("127.1.0.{n}:30080"));
+        world.listens("192.0.2.1:30080").listens_as("0.0.0.0:30080", daemon("other", n))
+    });
+    let round = Round::of(&world, None, 60);
+    let all = round.listeners().expect("listeners").at((Protocol::Tcp, 30080));
+    let addressed = round.addressed().expect("addresses");
+    for socket in all {
+        let preferred = round.preferred(addressed, socket).len();
+        assert_eq!(preferred, usize::from(socket.local.is_unspecified()), "{}", socket.local);
+    }
+}
+
 /// A pod at 10.1.0.8 with hostPort 30080, and its redirections in this order: the target address and the table.
 fn redirected(redirections: &[(&str, &str)]) -> Snapshot {
     let world = Snapshot::healthy().pod("edge", |pod| {

@@ -4,8 +4,8 @@ use crate::{
     findings::Scope,
 };
 use portreeve_facts::{
-    Announced, NodeAddress, Protocol, Why,
-    healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
+    Announced, NodeAddress, Protocol, State, Why,
+    healthy::{PEER, PRIMARY, SECOND, World, daemon, gap, interfaces_of, ip, objects, proxy_holder, seen},
 };
 
 fn trap(address: &str) -> Snapshot {
@@ -133,6 +133,21 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     }
     assert_eq!(expect_unknown(&RULE, &untold, &subject()).why, Why::Ambiguous);
     assert_eq!(severity(&ssh(PEER)), Severity::Info, "what listens on the peer cannot be seen from here");
+}
+
+#[test]
+fn a_socket_that_answers_nobody_hides_no_process_that_loses_the_address() {
+    for (kind, local) in [("dummy", "192.0.2.1"), ("veth", "192.0.2.1"), ("dummy", "0.0.0.0")] {
+        let mut world = trap(PRIMARY[0]).address("br0", "198.51.100.7");
+        let link = interfaces_of(&mut world).links.last_mut().expect("a link");
+        link.kind = Some(kind.to_owned());
+        let device = link.index;
+        let bound = |it: &mut Socket| (it.device, it.inode, it.owner) = (device, 1, daemon("bound", 66));
+        let world = world.socket(Protocol::Tcp, State::Listen, &format!("{local}:6666"), "0.0.0.0:0", bound);
+        let evidence = expect_problem(&RULE, &world.listens_as("0.0.0.0:6666", daemon("nginx", 9)), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{kind} {local}");
+        assert!(evidence.summary.contains("and not to process nginx"), "{}", evidence.summary);
+    }
 }
 
 #[test]

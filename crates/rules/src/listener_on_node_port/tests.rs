@@ -5,7 +5,7 @@ use crate::{
 };
 use portreeve_facts::{
     CiliumConfig, Link, Protocol, ProxyConfig, Reading, ServiceKind, State, Why, WithoutBackend,
-    healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
+    healthy::{PRIMARY, SECOND, World, daemon, gap, interfaces_of, ip, objects, proxy_holder, seen},
 };
 
 fn web(port: u16) -> Snapshot {
@@ -436,6 +436,23 @@ fn workers_on_one_port_are_one_finding_with_a_count() {
 fn a_socket_on_a_device_hears_that_device_and_its_own_node() {
     let world = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", |it| it.device = 2);
     assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote, Vantage::Node]));
+}
+
+#[test]
+fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_loses() {
+    let world = (1..=12).fold(web(30080).listens_as("0.0.0.0:30080", daemon("sshd", 600)), |world, n| {
+        let mut world = world.address(&format!("br{n}"), &format!("198.51.100.{n}"));
+        let link = interfaces_of(&mut world).links.last_mut().expect("a link");
+        link.kind = Some("bridge".to_owned());
+        let device = link.index;
+        let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(&format!("vm{n}"), n));
+        world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
+    });
+    let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
+    let is_of_sshd = |it: &Judgement| {
+        matches!(&it.verdict, Verdict::Problem(evidence) if evidence.summary.starts_with("Process sshd"))
+    };
+    assert!(judgements.iter().any(is_of_sshd), "{judgements:?}");
 }
 
 #[test]
