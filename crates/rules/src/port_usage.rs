@@ -117,7 +117,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let redirections = round.redirections().into_iter().flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
     for (all, (protocol, number)) in redirections.filter(|(_, (_, number))| range.range.contains(*number)) {
         if let Some((left, _)) = all.left_behind((protocol, number)).first() {
-            take(number, format!("a leftover redirection of a hostPort leads to {}", left.to));
+            take(number, format!("a redirection of a hostPort leads to {}", left.to));
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
             |world: &Snapshot, port| port_usage(world).expect("the range is known").used.get(&port)?.taken.clone();
         assert_eq!(taken(&world, 30080).as_deref(), Some("Service default/ext has it at 192.0.2.1"));
         assert_eq!(taken(&world, 30001).as_deref(), Some(OF_CLUSTER), "the address is of another node");
-        assert_eq!(taken(&world, 30002).as_deref(), Some("a leftover redirection of a hostPort leads to 10.1.0.7"));
+        assert_eq!(taken(&world, 30002).as_deref(), Some("a redirection of a hostPort leads to 10.1.0.7"));
         world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
         let unread = port_usage(&world).expect("the range is known").unread;
         assert_eq!(unread.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::Addresses]);
