@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    Family, Gap, Learned, Mode, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Sysctls, Uid, Unread,
-    WaitingPod, Why, Workload,
+    ContainerPort, Family, Gap, Learned, Mode, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Sysctls, Uid,
+    Unread, WaitingPod, Why, Workload,
 };
 
 /// Namespace and name of the API server's Service. This Service has no NodePort, but a rule needs its endpoints.
@@ -153,9 +153,9 @@ impl ClusterFacts {
         pods.filter(move |pod: &&Pod| is_unknown && pod.node.is_some() && !pod.finished)
     }
 
-    /// The ports of this node that [`Self::unplaced_pods`] may need. Each port has its Pod.
-    pub fn unplaced_ports(&self) -> impl Iterator<Item = (u16, &Pod)> {
-        self.unplaced_pods().flat_map(|pod| pod.needed_ports().map(move |(number, _)| (number, pod)))
+    /// The ports of this node that [`Self::unplaced_pods`] may need. Each port has its Pod and its entry.
+    pub fn unplaced_ports(&self) -> impl Iterator<Item = (u16, &Pod, &ContainerPort)> {
+        self.unplaced_pods().flat_map(|pod| pod.needed_ports().map(move |(number, port)| (number, pod, port)))
     }
 
     /// The entry of [`Self::rejected`] that says why this node's name is unknown.

@@ -104,7 +104,7 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        all.extend(round.now.cluster.unplaced_ports().map(|(number, pod)| {
+        all.extend(round.now.cluster.unplaced_ports().map(|(number, pod, _)| {
             let class = if pod.host_network { Class::HostNetworkPod } else { Class::HostPort };
             (number, class, format!("{}/{}", pod.namespace, pod.name))
         }));

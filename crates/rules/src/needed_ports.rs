@@ -49,7 +49,7 @@ impl NeededPorts {
             }
         }
         needed.daemons = daemons.into_iter().collect();
-        let perhaps = round.now.cluster.unplaced_ports().map(|(port, _)| port);
+        let perhaps = round.now.cluster.unplaced_ports().map(|(port, ..)| port);
         needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
         let unread_pod = || round.now.cluster.unread_pod().cloned();

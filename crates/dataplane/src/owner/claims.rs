@@ -48,11 +48,10 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
 /// equal answers, so one of these pods is enough.
 fn unplaced(snapshot: &Snapshot, (protocol, number): Port) -> impl Iterator<Item = (&Pod, &ContainerPort)> {
     let mut kinds = BTreeSet::new();
-    let pods = snapshot.cluster.unplaced_pods();
-    let pods = pods.filter(move |pod| !pod.host_network && !pod.may_be_on(snapshot.node_name()));
-    let all = pods.flat_map(|pod| pod.ports.iter().map(move |port| (pod, port)));
-    let with_number = all.filter(move |(_, port)| (port.protocol, port.host_port) == (protocol, Some(number)));
-    with_number.filter(move |(pod, port)| {
+    let all = snapshot.cluster.unplaced_ports().filter(move |(at, pod, port)| {
+        (port.protocol, *at) == (protocol, number) && !pod.host_network && !pod.may_be_on(snapshot.node_name())
+    });
+    all.map(|(_, pod, port)| (pod, port)).filter(move |(pod, port)| {
         kinds.insert((made_by(pod), port.host_ip, Family::BOTH.map(|family| may_have(pod, family))))
     })
 }

@@ -44,7 +44,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
     let cluster = &snapshot.cluster;
     // All protocols have the same unread inputs: the report prints them once.
-    let may_be_here = cluster.unplaced_ports().any(|(number, _)| number == port);
+    let may_be_here = cluster.unplaced_ports().any(|(number, ..)| number == port);
     let may_have = |gap: &&Gap| match gap.source {
         Source::Services | Source::Pods => true,
         Source::Nodes => may_be_here || cluster.unknown_node() != Some(*gap),
