@@ -20,6 +20,8 @@ use portreeve_rules::findings::SubjectKind;
 const DETAIL: usize = 256;
 /// The largest number of findings that are read from one agent. The limit for unknown results is equal.
 const ENTRIES: usize = 10_000;
+/// More seconds than a node runs. An agent can report any age.
+const MOST_SECONDS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct NodeReport {
@@ -99,7 +101,8 @@ impl NodeReport {
         unknown.extend(ScanAge::gap(wire.looked_at, age, now).map(|gap| Unknown::of(&gap)));
         let by_clocks = u64::try_from(now.duration_since(wire.looked_at).as_secs()).unwrap_or(0);
         let version = wire.version.map(|it| text::clean(&it, text::NAME));
-        Ok(Self { version, at: wire.looked_at, age: wire.age_seconds.unwrap_or(by_clocks), findings, unknown })
+        let age = wire.age_seconds.unwrap_or(by_clocks).min(MOST_SECONDS);
+        Ok(Self { version, at: wire.looked_at, age, findings, unknown })
     }
 }
 

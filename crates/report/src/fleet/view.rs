@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::{incident::Incident, unknowns::Reason};
 use crate::{
-    LONGEST_INTERVAL,
     findings_document::Node,
     outcome::{CheckResult, outcome},
 };
@@ -84,13 +83,9 @@ impl Fleet {
         Some(format!("partial: {queried} of {listed} agents {are} queried; {}", why.words()))
     }
 
-    /// The age of the oldest scan in words: `oldest scan 62 s ago (n1)`. An agent can report any age.
+    /// The age of the oldest scan in words: `oldest scan 62 s ago (n1)`.
     pub fn oldest_in_words(&self) -> Option<String> {
-        let most = 2 * LONGEST_INTERVAL.as_secs();
-        self.oldest.as_ref().map(|(seconds, node)| match *seconds > most {
-            true => format!("oldest scan more than {most} s ago ({node})"),
-            false => format!("oldest scan {seconds} s ago ({node})"),
-        })
+        self.oldest.as_ref().map(|(seconds, node)| format!("oldest scan {seconds} s ago ({node})"))
     }
 
     /// Whether a user stopped the command before every agent was queried.
