@@ -1,7 +1,10 @@
 //! JUnit XML. There is a test case for each finding and each failure. There is also a test case for each rule that
 //! found nothing, could not judge, or did not run.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use quick_junit::TestCase;
 
@@ -19,13 +22,10 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));
     let quiet = junit_suite::of_rules(report.rules.iter().map(|rows| (*rows, reasons(report, rows))), found);
-    let mut undecided: Vec<&Gap> = Vec::new();
-    for it in report.unknown.iter().filter(|it| decides(report, it)) {
-        if !undecided.contains(&&it.gap) {
-            undecided.push(&it.gap);
-        }
-    }
-    let failures = report.failures.iter().map(failure).chain(undecided.into_iter().map(junit_suite::of_failure));
+    let mut listed = BTreeSet::new();
+    let undecided = report.unknown.iter().filter(|it| decides(report, it)).map(|it| &it.gap);
+    let undecided = undecided.filter(|gap| listed.insert((gap.source, gap.why, &gap.detail)));
+    let failures = report.failures.iter().map(failure).chain(undecided.map(junit_suite::of_failure));
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     junit_suite::write("lint", None, cases, out)
 }
