@@ -112,7 +112,7 @@ impl Wanted {
             let needs = needs.iter().filter(|need| need.is_to_reserve(number));
             all.extend(needs.filter_map(|need| of_need(number, *need)));
         }
-        unread.extend(round.needs().with(&[Source::Listeners]).err());
+        unread.extend(round.needs().with(&[Source::Listeners, Source::ProxyConfig]).err());
         unread.extend(round.now.kernel.no_udp.clone());
         unread.extend(round.now.cluster.rejected.iter().filter(|gap| hides_ports(gap)).cloned());
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
@@ -134,7 +134,7 @@ impl Wanted {
             class.is_none_or(|class| match gap.source {
                 Source::Services => matches!(class, Class::NodePort | Class::HealthCheck),
                 Source::Pods | Source::Nodes => matches!(class, Class::HostNetworkPod | Class::HostPort),
-                Source::Listeners => class == Class::Daemon,
+                Source::Listeners | Source::ProxyConfig => class == Class::Daemon,
                 _ => true,
             })
         })
@@ -288,11 +288,14 @@ mod tests {
     #[test]
     fn unread_input_is_reported_and_what_is_known_stays() {
         type Lose = fn(&mut Snapshot);
-        let sources: [(Source, Lose); 4] = [
+        let sources: [(Source, Lose); 5] = [
             (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
             (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotRequested)),
             (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
             (Source::Nodes, |world| world.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, ""))),
+            (Source::ProxyConfig, |world| {
+                *world = world.clone().with_config(|it| it.healthz_bind_address = Some("nowhere".to_owned()));
+            }),
         ];
         for (source, lose) in sources {
             let mut world = world(|_| ());

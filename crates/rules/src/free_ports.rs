@@ -140,6 +140,9 @@ impl FreePorts {
         }
         // A server may need a port before it listens.
         self.take(round.needs().known(Unread::Reported("FreePorts::unread")).ports().map(|((_, port), _)| port));
+        if let Err(gap) = round.needs().with(&[Source::ProxyConfig, Source::OwnPort]) {
+            self.lacks(node, gap);
+        }
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.needed_ports()).map(|(number, _)| number));
@@ -439,6 +442,8 @@ mod tests {
         assert_eq!(first(&FreePorts::of(&elsewhere), 1), [30002], "a Service has its nodePort on every node");
         assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
         assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
+        let unread = FreePorts::of(&health("nowhere")).unread;
+        assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::ProxyConfig]);
     }
 
     #[test]

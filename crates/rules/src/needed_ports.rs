@@ -53,7 +53,8 @@ impl NeededPorts {
         needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
         let unread_pod = || round.now.cluster.unread_pod().cloned();
-        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
+        let pods = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
+        needed.unread = pods.or_else(|| lacks(Source::ProxyConfig));
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
         if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
@@ -215,6 +216,8 @@ mod tests {
         assert_eq!(needed(&world, "7000-10250").unread().map(|gap| gap.source), Some(Source::Listeners));
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-10250").unread().map(|gap| gap.source), Some(Source::Pods), "the first one");
+        let malformed = Snapshot::healthy().with_config(|it| it.healthz_bind_address = Some("nowhere".to_owned()));
+        assert_eq!(needed(&malformed, "7000-8000").unread().map(|gap| gap.source), Some(Source::ProxyConfig));
     }
 
     #[test]

@@ -141,6 +141,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     }
 
     unread.extend(if_requested(snapshot.cluster.waiting_pods.get()).err());
+    unread.extend(round.needs().with(&[Source::ProxyConfig, Source::OwnPort]).err());
     let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
         let used = used.entry(number).or_default();
@@ -241,6 +242,9 @@ mod tests {
         world.cluster.waiting_pods = gap(Source::WaitingPods, Why::TimedOut);
         let unread = port_usage(&world).expect("the range is known").unread;
         assert_eq!(unread.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::WaitingPods]);
+        world.own_port = gap(Source::OwnPort, Why::Unreachable);
+        let unread = port_usage(&world).expect("the range is known").unread;
+        assert_eq!(unread.last().map(|gap| gap.source), Some(Source::OwnPort));
     }
 
     #[test]
