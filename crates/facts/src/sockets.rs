@@ -49,6 +49,11 @@ impl Socket {
         self.uid == 0
     }
 
+    /// Whether the socket listens, or is an unconnected UDP socket.
+    pub fn is_listener(&self) -> bool {
+        self.state == State::Listen || self.protocol == Protocol::Udp && self.state == State::Close
+    }
+
     /// Whether the socket serves addresses of `family`. A socket serves the family of its local address. A socket on
     /// `[::]` without `IPV6_V6ONLY` also serves IPv4. `None` if this option is needed and not known.
     pub fn serves(&self, family: Family) -> Option<bool> {

@@ -12,7 +12,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Addresses, process_in_words};
 use portreeve_facts::{
-    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
+    ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
 
 pub(super) static RULE: Rule = Rule::of(&ids::CONNECTION_ON_PORT, &["blocks-in-pod"], &[Source::Pods], check)
@@ -62,7 +62,7 @@ impl Network<'_> {
     fn judge(&self, port: &ContainerPort) -> Option<Judgement> {
         let on_port = self.sockets.iter().filter(|it| (it.protocol, it.local_port) == (port.protocol, port.port));
         let on_port: Vec<&Socket> = on_port.collect();
-        if on_port.iter().any(|it| listens(it)) {
+        if on_port.iter().any(|it| it.is_listener()) {
             return None;
         }
         // An accepted connection does not block the port: a server can bind the port again.
@@ -151,10 +151,6 @@ impl Network<'_> {
         };
         evidence.remedy(Remedy::from(keep).then(Step::advice(now)))
     }
-}
-
-fn listens(socket: &Socket) -> bool {
-    socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     Beside, BesideKind, Claimant, Ownership,
     beside::connection,
 };
-use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
+use portreeve_facts::{Gap, Pod, Reading, Snapshot, Socket, Source, Why};
 
 /// The owner of a port in the network of the pod `namespace/name`. The claimants are the listeners. A server of the pod
 /// that needs the port is in `beside`. If the port has no listener, its connections are in `beside` too.
@@ -31,7 +31,7 @@ pub fn owner_in_pod(
     let is_needed = pod.own_ports.iter().any(|it| (it.protocol, it.port) == (protocol, port));
     let sockets = sockets(snapshot, pod, was_scanned_for || pod.own_ports.iter().any(|it| it.port == port))?;
     let on_port: Vec<&Socket> = sockets.iter().filter(|it| (it.protocol, it.local_port) == (protocol, port)).collect();
-    let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| is_listener(it));
+    let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| it.is_listener());
     let claimant = |(socket, count): (&Socket, usize)| Claimant {
         claim: ClaimKind::Listener,
         name: format!("{} on {}", process_in_words(&socket.owner), place(socket)),
@@ -99,15 +99,11 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_scanned_for: bool) -> Resu
     }
 }
 
-fn is_listener(socket: &Socket) -> bool {
-    socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use portreeve_facts::{
-        ContainerPort, PodNamespace,
+        ContainerPort, PodNamespace, Protocol, State,
         healthy::{gap, held, objects, seen},
     };
 

@@ -4,7 +4,7 @@ use crate::{
     findings::Effect,
 };
 use portreeve_facts::{
-    PodNamespace, Service,
+    PodNamespace, Protocol, Service,
     healthy::{gap, held, objects, seen},
 };
 
