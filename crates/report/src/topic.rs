@@ -90,18 +90,11 @@ pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
         (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotRequested) => {
             "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
         }
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::NotPermitted,
-        ) => "give this account the right to list it, or pass --services FILE",
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::Unreachable,
-        ) => "check --kubeconfig and --context, or pass --services FILE",
-        (
-            Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
-            Why::TimedOut,
-        ) => "set a longer --request-timeout, or pass --services FILE",
+        (_, Why::NotPermitted) if is_of_files(source) => {
+            "give this account the right to list it, or pass --services FILE"
+        }
+        (_, Why::Unreachable) if is_of_files(source) => "check --kubeconfig and --context, or pass --services FILE",
+        (_, Why::TimedOut) if is_of_files(source) => "set a longer --request-timeout, or pass --services FILE",
         (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
         (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
         (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {
