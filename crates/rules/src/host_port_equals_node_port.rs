@@ -16,7 +16,7 @@ use portreeve_dataplane::{
     Addressed, Assumption, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
     unsettled,
 };
-use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread, Why};
+use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_PORT_CONFLICT, &["node-port"], &[Source::Pods, Source::Services, Source::Addresses], check);
@@ -80,13 +80,21 @@ impl Node<'_, '_> {
         let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
         let lost = |assumption: &Assumption, case: &mut Case| Ok(self.lost(assumption, case, clash));
         let (judged, stratum) = self.addressed.over(everywhere, lost);
-        let verdict = match (judged, self.is_an_endpoint(clash)) {
-            (Judged::Never, _) => return None,
-            (Judged::Depends { on: gap, .. }, _) | (Judged::Certain(..), Err(gap)) => Verdict::Unknown(gap),
-            (Judged::Certain(..), Ok(true)) => {
+        // A pod without an address is in no EndpointSlice yet.
+        let may_join = clash.port.target.is_none_or(|target| target == clash.host.port);
+        let gets = |lost: &Lost| matches!(lost.winner, Some(Winner::Pod | Winner::PodForNow));
+        let verdict = match (judged, self.is_an_endpoint(clash), unsettled(self.snapshot, clash.pod)) {
+            (Judged::Never, ..) => return None,
+            (Judged::Depends { on: gap, .. }, ..) | (Judged::Certain(..), Err(gap), _) => Verdict::Unknown(gap),
+            (Judged::Certain(lost, _), Ok(false), Some(gap))
+                if may_join || gap.source != Source::Pods || gets(&lost) =>
+            {
+                Verdict::Unknown(gap)
+            }
+            (Judged::Certain(..), Ok(true), _) => {
                 Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
             }
-            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false)) => {
+            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false), _) => {
                 Verdict::Problem(self.evidence(clash, severity, winner, &affected))
             }
         };
@@ -99,17 +107,7 @@ impl Node<'_, '_> {
     }
 
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
-        let is_one = self.round.endpoints().includes(service, port, &pod.ips, host.port)?;
-        match unsettled(self.snapshot, pod) {
-            // A pod without an address is in no EndpointSlice yet.
-            Some(gap) if !is_one && gap.source == Source::Pods => {
-                let Pod { namespace, name, .. } = pod;
-                let words = format!("pod {namespace}/{name} has no address yet: it may become the Service's endpoint");
-                Err(Gap::new(Source::Pods, Why::Ambiguous, words))
-            }
-            Some(gap) if !is_one => Err(gap),
-            _ => Ok(is_one),
-        }
+        self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
     /// The loss with one set of settings. `None` if the two claims have no common address.

@@ -39,13 +39,18 @@ fn who_wins_depends_on_the_mode_and_on_endpoints() {
 }
 
 #[test]
-fn whether_a_pod_without_a_network_becomes_an_endpoint_of_the_service_is_unknown() {
-    for mode in Mode::ALL {
+fn a_pod_without_a_network_may_become_an_endpoint_only_at_the_target_port_of_the_service() {
+    for (mode, target) in Mode::ALL.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
         let mut world = clash(|it| it).with_mode(mode);
         objects(&mut world.cluster.pods)[0].ready = false;
+        objects(&mut world.cluster.pods)[0].ports[0].port = if target { 8080 } else { 80 };
         expect_problem(&RULE, &world, &subject());
         objects(&mut world.cluster.pods)[0].ips.clear();
-        assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "{mode}");
+        if target || mode == Mode::Ipvs {
+            assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "{mode}");
+        } else {
+            expect_problem(&RULE, &world, &subject());
+        }
     }
 }
 
