@@ -12,7 +12,7 @@ pub enum ClaimKind {
     NodePort,
     /// A pod's hostPort.
     HostPort,
-    /// A redirection of a hostPort whose pod is gone.
+    /// A redirection of a hostPort whose pod is not known to be on this node.
     Redirection,
     /// A listening socket.
     Listener,
@@ -43,7 +43,7 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A redirection of a hostPort whose pod is gone.
+    /// A redirection of a hostPort whose pod is not known to be on this node.
     Redirection(&'a Redirection),
     /// A listener, and the number of sockets with its address and port.
     Listener(&'a Socket, usize),

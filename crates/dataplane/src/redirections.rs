@@ -82,7 +82,7 @@ impl<'a> Redirections<'a> {
         self.by_ip.get(&ip).into_iter().flatten().copied()
     }
 
-    /// The owner of the target address in words, if the redirection belongs to no living pod.
+    /// The owner of the target address in words, if no pod that is known to be here has the redirection.
     pub fn whose(&self, redirection: &Redirection) -> String {
         match self.pod_at(redirection) {
             Some(Pod { namespace, name, finished: true, .. }) => {

@@ -123,7 +123,7 @@ struct ProtocolEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
     /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. A
-    /// `redirection` is from a hostPort whose pod is gone. `proxy` is the proxy's own socket.
+    /// `redirection` is of a hostPort whose pod is not known to be on this node. `proxy` is the proxy's own socket.
     claim: String,
     /// The claimant, as text.
     name: String,
