@@ -1,5 +1,6 @@
 //! An index by protocol and port. A packet, a `bind` and an answer each have a protocol and a port.
 
+use super::contest::alike;
 use portreeve_facts::{Protocol, Socket};
 
 /// Protocol and port.
@@ -63,6 +64,6 @@ impl<T> ByPort<T> {
 /// in the kernel's files.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
     let mut sockets: Vec<_> = sockets.iter().collect();
-    sockets.sort_by_key(|socket| (socket.local, socket.device, socket.inode));
+    sockets.sort_by_key(|socket| (alike(socket), socket.inode));
     ByPort::of(sockets.into_iter().map(|socket| ((socket.protocol, socket.local_port), socket)))
 }

@@ -5,6 +5,7 @@ use std::{
     cell::{OnceCell, RefCell},
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    iter,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ptr,
 };
@@ -51,6 +52,12 @@ struct Contender<'a> {
 
 /// The answers by listener, vantage point, policy, family and mode.
 type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
+
+/// Port, address, device, family and `IPV6_V6ONLY`. The kernel prefers neither of two sockets with equal values.
+type Alike = (Protocol, u16, IpAddr, u32, Family, Option<bool>);
+
+/// Sockets that are alike, the preferred sockets on every address, and the answers of [`Round::is_behind`].
+pub(super) type Behind<'a> = (Option<Alike>, Vec<&'a Socket>, BTreeMap<(Vantage, LocalAddress), Result<bool, Gap>>);
 
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
@@ -204,9 +211,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. All other
-    /// listeners of the contest are [preferred](Round::preferred). The result is `None` if there is no loss, or if
-    /// `excuse` is true. `counts` selects the losses that are part of the result.
+    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. The result
+    /// is `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
     ///
     /// # Errors
     ///
@@ -222,12 +228,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             return Ok(None);
         }
         let (mut lost, mut unknown, last) = (BTreeMap::new(), None, self.contenders.len() - 1);
+        let Claim::Listener(socket, _) = self.contenders[last].claim else { return Ok(None) };
+        // All doubts about preferred sockets are one doubt, because a user can make a socket for each device.
+        let question = (Doubt::Device, ptr::from_ref(socket).addr(), 0);
         for (from, to) in self.places() {
-            let chosen = self.contenders.iter().position(|it| match it.claim {
-                Claim::Listener(socket, _) => takes(case, socket, (from, to), self.addressed.interfaces),
-                _ => false,
-            });
-            if chosen != Some(last) {
+            let is_behind = || self.round.is_behind(socket, (from, to));
+            if !takes(case, socket, (from, to), self.addressed.interfaces)
+                || is_behind().unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
+            {
                 continue;
             }
             match self.who_beside(&[last], assumption, case, (from, to)) {
@@ -591,25 +599,31 @@ impl<'a> Round<'a> {
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
     }
 
-    /// The claims of the sockets that the kernel prefers to this socket on some addresses, the most preferred first. If
-    /// this socket is on every address, a contest judges only listed addresses of this node, so other sockets are left
-    /// out.
-    pub fn preferred(&self, addressed: &Addressed<'_>, socket: &Socket) -> Vec<Claim<'a>> {
-        let number = (socket.protocol, socket.local_port);
-        let all = self.unlike_listeners().map_or(&[][..], |all| all.at(number));
-        let every = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let addresses: Vec<IpAddr> = match socket.local.is_unspecified() {
-            true => addressed.locals.iter().map(|local| local.ip).chain(every).collect(),
-            false => vec![socket.local],
+    /// Whether the kernel gives a connection to a socket that it prefers to this one. Rules judge thousands of sockets
+    /// that are alike one after another, so the round keeps the answers for the last of these.
+    pub(super) fn is_behind(&self, socket: &Socket, place: (Vantage, LocalAddress)) -> Result<bool, Gap> {
+        let (interfaces, kind) = (self.addressed()?.interfaces, alike(socket));
+        let all = self.listeners()?.at((socket.protocol, socket.local_port));
+        let preferred = |ip: IpAddr| {
+            let first = all.get(all.partition_point(|it| it.local < ip)).copied();
+            let next = move |last: &&'a Socket| all.get(all.partition_point(|it| alike(it) <= alike(last))).copied();
+            iter::successors(first, next).take_while(move |it| it.local == ip).filter(move |it| rank(it) < rank(socket))
         };
-        let of_address = |ip: IpAddr| {
-            let first = all.partition_point(|it| it.local < ip);
-            all[first..].iter().copied().take_while(move |it| it.local == ip)
+        let mut behind = self.behind.borrow_mut();
+        if behind.0 != Some(kind) {
+            let every = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+            *behind = (Some(kind), every.into_iter().flat_map(preferred).collect(), BTreeMap::new());
+        }
+        let (_, everywhere, known) = &mut *behind;
+        let answers = |it: &Socket| answers(it, place, interfaces);
+        let gets = |it: &Socket| match it.serves(Family::of(place.1.ip)) {
+            None if answers(&Socket { v6only: Some(false), ..it.clone() }) != Ok(false) => Err(v6only_unknown(it)),
+            // If this socket gets the connection, the packet is on the device of both sockets.
+            _ => answers(it).or_else(|gap| if it.device == socket.device { Ok(true) } else { Err(gap) }),
         };
-        let preferred = addresses.into_iter().flat_map(of_address).filter(|it| rank(it) < rank(socket));
-        let mut preferred: Vec<&'a Socket> = preferred.collect();
-        preferred.sort_by_key(|it| rank(it));
-        preferred.into_iter().map(|it| Claim::Listener(it, 1)).collect()
+        let all = preferred(place.1.ip).chain(everywhere.iter().copied()).map(gets).filter(|it| *it != Ok(false));
+        let find = || all.reduce(|one, other| if one == Ok(true) { one } else { other }).unwrap_or(Ok(false));
+        known.entry(place).or_insert_with(find).clone()
     }
 
     /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket
@@ -622,12 +636,10 @@ impl<'a> Round<'a> {
         }
         let to = addressed.locals.iter().copied().find(|it| it.ip == ip);
         let to = to.unwrap_or(LocalAddress { ip, vrf: false });
-        let gets = |it: &Socket| answers(it, (from, to), addressed.interfaces);
         let device = if from == Vantage::Node { socket.device } else { 0 };
         let at_device = Socket { v6only: Some(socket.v6only == Some(true)), device, ..socket.clone() };
-        let all = self.listeners().into_iter().flat_map(|all| all.at((socket.protocol, socket.local_port)));
-        let is_behind = || all.copied().any(|it| rank(it) < rank(socket) && gets(it) == Ok(true));
-        gets(&at_device) != Ok(false) && !is_behind()
+        answers(&at_device, (from, to), addressed.interfaces) != Ok(false)
+            && self.is_behind(socket, (from, to)) != Ok(true)
     }
 }
 
@@ -724,6 +736,10 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     let of_device = if socket.protocol == Protocol::Udp { 2 } else { 1 };
     let score = of_device * u8::from(socket.device != 0) + u8::from(socket.family == Family::V4);
     (socket.local.is_unspecified(), Reverse(score))
+}
+
+pub(super) fn alike(it: &Socket) -> Alike {
+    (it.protocol, it.local_port, it.local, it.device, it.family, it.v6only)
 }
 
 fn unclear(detail: &str) -> Gap {

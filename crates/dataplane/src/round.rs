@@ -1,7 +1,7 @@
 //! The input of every judgement of one snapshot. Each part is made once, at its first use.
 
 use std::{
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
@@ -10,6 +10,7 @@ use super::{
     assumptions::Assumptions,
     by_port::{ByPort, Port, by_port},
     claim::ClaimKind,
+    contest::Behind,
     endpoints::Endpoints,
     external_address::ExternalAddress,
     kept_off::{Rivals, rivals, serves, unread_proxy_name},
@@ -32,7 +33,7 @@ pub struct Round<'a> {
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
-    unlike_listeners: OnceCell<ByPort<&'a Socket>>,
+    pub(super) behind: RefCell<Behind<'a>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     not_served: OnceCell<ByPort<(ClaimKind, &'a Service)>>,
@@ -65,7 +66,7 @@ pub struct Addressed<'a> {
 impl<'a> Round<'a> {
     /// A round of a snapshot. `before` is the previous snapshot, if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
-        let (listeners, unlike_listeners, node_ports, external_ports, host_ports) = Default::default();
+        let (listeners, behind, node_ports, external_ports, host_ports) = Default::default();
         let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
         let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
         Self {
@@ -73,7 +74,7 @@ impl<'a> Round<'a> {
             before,
             lag_seconds,
             listeners,
-            unlike_listeners,
+            behind,
             node_ports,
             external_ports,
             not_served,
@@ -97,20 +98,6 @@ impl<'a> Round<'a> {
     pub fn listeners(&self) -> Result<&ByPort<&'a Socket>, Gap> {
         let listeners = self.now.kernel.listeners.get()?;
         Ok(self.listeners.get_or_init(|| by_port(listeners)))
-    }
-
-    /// One listener for each address, device, family and `IPV6_V6ONLY` on a port. Thousands of listeners may be alike,
-    /// and the kernel prefers none of these to another.
-    ///
-    /// # Errors
-    /// When listeners were not read.
-    pub(super) fn unlike_listeners(&self) -> Result<&ByPort<&'a Socket>, Gap> {
-        let listeners = self.listeners()?;
-        Ok(self.unlike_listeners.get_or_init(|| {
-            let mut seen = BTreeSet::new();
-            let all = listeners.iter().map(|it| ((it.protocol, it.local_port), *it));
-            ByPort::of(all.filter(|(port, it)| seen.insert((*port, it.local, it.device, it.family, it.v6only))))
-        }))
     }
 
     /// The nodePorts of all Services that this node's proxy serves.

@@ -10,7 +10,8 @@ use portreeve_facts::{Owner, Protocol, Socket, State};
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {
-        groups.entry((socket.local, socket.device, socket.v6only, group(socket))).or_default().push(socket);
+        let key = (socket.local, socket.device, socket.family, socket.v6only, group(socket));
+        groups.entry(key).or_default().push(socket);
     }
     groups.into_values().map(|group| (group[0], group.len())).collect()
 }

@@ -325,7 +325,7 @@ impl Here<'_, '_> {
         let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
         let others = others.map(|(address, port)| Claim::External(address, port));
         let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
-        let claims = claims.chain(self.round.preferred(addressed, socket)).chain([Claim::Listener(socket, 1)]);
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);

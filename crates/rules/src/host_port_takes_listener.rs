@@ -90,8 +90,7 @@ impl Node<'_, '_> {
         let services = services.take(MOST_SERVICES + 1);
         let services: Vec<_> = services.map(|(service, port)| Claim::NodePort(service, port)).collect();
         let is_node_port = !services.is_empty();
-        let claims = iter::once(Claim::HostPort(pod, port)).chain(services);
-        let claims = claims.chain(self.round.preferred(self.addressed, socket)).chain([Claim::Listener(socket, 1)]);
+        let claims = iter::once(Claim::HostPort(pod, port)).chain(services).chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);

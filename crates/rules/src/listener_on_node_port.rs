@@ -135,7 +135,7 @@ impl<'a> Node<'_, 'a> {
         let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
         let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
         let claims = iter::once(Claim::NodePort(service, port)).chain(others).chain(pods);
-        let claims = claims.chain(self.round.preferred(self.addressed, socket)).chain([Claim::Listener(socket, 1)]);
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         self.addressed.over(is_everywhere(socket), |assumption, case| {
             contest.lost((assumption, case), excuse, |to, outcome| {

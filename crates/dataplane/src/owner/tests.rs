@@ -902,17 +902,17 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
 }
 
 #[test]
-fn of_many_sockets_the_kernel_prefers_one_of_each_kind_on_the_addresses_of_this_node() {
+fn of_many_sockets_on_every_address_each_is_behind_the_socket_of_an_address_only_at_this_address() {
     let world = (1..50).fold(web(), |world, n| {
         let world = world.listens(&format!("127.1.0.{n}:30080"));
         world.listens("192.0.2.1:30080").listens_as("0.0.0.0:30080", daemon("other", n))
     });
     let round = Round::of(&world, None, 60);
     let all = round.listeners().expect("listeners").at((Protocol::Tcp, 30080));
-    let addressed = round.addressed().expect("addresses");
     for socket in all {
-        let preferred = round.preferred(addressed, socket).len();
-        assert_eq!(preferred, usize::from(socket.local.is_unspecified()), "{}", socket.local);
+        let is_behind = |to| round.is_behind(socket, (Vantage::Remote, LocalAddress { ip: ip(to), vrf: false }));
+        assert_eq!(is_behind(PRIMARY[0]), Ok(socket.local.is_unspecified()), "{}", socket.local);
+        assert_eq!(is_behind(SECOND[0]), Ok(false), "{}", socket.local);
     }
 }
 

@@ -440,8 +440,8 @@ fn a_socket_on_a_device_hears_that_device_and_its_own_node() {
 
 #[test]
 fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_loses() {
-    let world = (1..=12).fold(web(30080).listens_as("0.0.0.0:30080", daemon("sshd", 600)), |world, n| {
-        let mut world = world.address(&format!("br{n}"), &format!("198.51.100.{n}"));
+    let world = (1..=300).fold(web(30080).listens_as("0.0.0.0:30080", daemon("sshd", 600)), |world, n| {
+        let mut world = world.address(&format!("br{n}"), &format!("198.51.{}.{}", n / 250, n % 250));
         let link = interfaces_of(&mut world).links.last_mut().expect("a link");
         link.kind = Some("bridge".to_owned());
         let device = link.index;
