@@ -1,6 +1,7 @@
 //! A Service claims an address of a Node as external IP or load balancer's address.
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeSet, HashMap},
     iter,
     net::IpAddr,
@@ -22,7 +23,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, MOST_SERVICES, mode_in_words,
-    owner_name,
+    owner_name, workers,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -190,8 +191,7 @@ impl Here<'_, '_> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
-    /// The losses of the listeners on a port of the Service. A listener may lose nothing although a later one loses
-    /// connections. Listeners that are alike lose the same connections, so only one of these is judged.
+    /// The losses of the listeners on a port of the Service.
     fn losses(
         &self,
         claim: &ExternalAddress<'_>,
@@ -208,37 +208,35 @@ impl Here<'_, '_> {
             (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
                 && socket.serves(Family::of(claim.ip)) != Some(false)
         };
-        let mut judged = BTreeSet::new();
+        let claims = LazyCell::new(|| {
+            let others = self.round.external_at((port.protocol, port.port));
+            let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
+            let others = others.map(|(address, port)| Claim::External(address, port));
+            iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES)).collect::<Vec<_>>()
+        });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
-            let alike = (socket.local, socket.device, socket.family, socket.v6only);
-            if judged.contains(&alike) || self.is_excused(claim, owners, port, socket)? {
+            let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
+            let is_endpoint = self.round.addressed().and_then(is_endpoint);
+            let is_excused = is_endpoint == Ok(true)
+                // An old kube-proxy opens a socket of its own on each external IP of the node.
+                || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
+                || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners));
+            if is_excused
+                || self.round.proxy().is_own(socket)?
+                || self.ephemeral.may_be_client(socket)?
+                || is_endpoint?
+            {
                 return Ok(None);
             }
-            judged.insert(alike);
             if socket.local.is_unspecified() {
                 arrives_here().map_err(Clone::clone)?;
             }
-            self.captured(claim, owners, port, socket)
+            self.captured(claim, owners, port, (socket, claims.as_slice()))
         };
-        let losses = listeners.iter().copied().filter(takes_part).map(lost).filter_map(Result::transpose);
+        let sockets = workers(listeners).into_iter().map(|(socket, _)| socket);
+        let losses = sockets.filter(takes_part).map(lost).filter_map(Result::transpose);
         let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);
         losses.chain(no_udp.map(|gap| Err(gap.clone()))).collect()
-    }
-
-    fn is_excused(
-        &self,
-        claim: &ExternalAddress<'_>,
-        owners: &Owners<'_>,
-        port: &ServicePort,
-        socket: &Socket,
-    ) -> Result<bool, Gap> {
-        let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
-        let is_endpoint = self.round.addressed().and_then(is_endpoint);
-        let is_known = is_endpoint == Ok(true)
-            // An old kube-proxy opens a socket of its own on each external IP of the node.
-            || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
-            || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners));
-        Ok(is_known || self.round.proxy().is_own(socket)? || self.ephemeral.may_be_client(socket)? || is_endpoint?)
     }
 
     /// Whether a controller added the address to this node for the Service, and no Node owns the address.
@@ -318,14 +316,10 @@ impl Here<'_, '_> {
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
-        socket: &Socket,
+        (socket, claims): (&Socket, &[Claim<'_>]),
     ) -> Result<Option<Evidence>, Gap> {
         let addressed = self.round.addressed()?;
-        let others = self.round.external_at((port.protocol, port.port));
-        let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
-        let others = others.map(|(address, port)| Claim::External(address, port));
-        let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
-        let claims = claims.chain([Claim::Listener(socket, 1)]);
+        let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);
