@@ -268,6 +268,9 @@ pub struct Service {
     pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
+    /// Whether the cluster has the `healthCheckNodePort` already. Only lint sets this field.
+    #[serde(skip)]
+    pub health_check_kept: bool,
     /// The label `service.kubernetes.io/service-proxy-name`. kube-proxy does not serve a Service with this label.
     /// Cilium serves the Service if Cilium is configured with this name. The value is [`Self::OF_NO_PROXY`] if the
     /// Service has the label of headless Services.

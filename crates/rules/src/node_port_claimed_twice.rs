@@ -204,10 +204,9 @@ impl Claim<'_> {
         self.port.map_or(Protocol::Tcp, |port| port.protocol)
     }
 
-    /// Whether the API server has accepted the number of the Service. Lint marks a number that an updated Service keeps
-    /// as not chosen.
+    /// Whether the API server has accepted the number of the Service. Lint marks numbers that an updated Service keeps.
     fn exists(&self) -> bool {
-        self.service.uid.is_some() || self.port.is_some_and(|port| port.fixed == Some(false))
+        self.service.uid.is_some() || self.port.map_or(self.service.health_check_kept, |port| port.fixed == Some(false))
     }
 
     fn name(&self) -> String {

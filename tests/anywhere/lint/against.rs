@@ -134,6 +134,16 @@ fn a_number_that_a_service_of_the_cluster_keeps_is_refused_only_to_others() {
     for (order, place) in [([&*front, &*api], "15:32"), ([&*api, &*front], "6:32")] {
         assert_eq!(found(&order.concat(), &["--against", &cluster]), [format!("{place} {line}")]);
     }
+    let daemon = workload("DaemonSet", "edge", "", &containers("containerPort: 80, hostPort: 30083"));
+    let unwritten = front.replace("\n  healthCheckNodePort: 30083", "");
+    for front in [&*front, &*unwritten] {
+        let lines = found(&[front, &*api, &*daemon].concat(), &["--against", &cluster]);
+        let count = |variant: &str| lines.iter().filter(|it| it.contains(variant)).count();
+        assert_eq!((count("claimed-twice/refused"), count("claimed-twice/pods")), (1, 1), "{lines:?}");
+    }
+    let cluster = write(&[CLUSTER, "---\n", &*front, &*api].concat());
+    let lost = "7:24 critical node-port-claimed-twice/lost Service shop/front 30083/tcp";
+    assert_eq!(found(&front, &["--against", &cluster]), [lost]);
 }
 
 #[test]

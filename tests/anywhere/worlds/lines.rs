@@ -328,6 +328,7 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
         external_local: false,
         internal_local: false,
         health_check_node_port: None,
+        health_check_kept: false,
         proxy_name: None,
         for_cilium: ForCilium::default(),
         announced: None,

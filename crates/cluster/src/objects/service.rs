@@ -135,6 +135,7 @@ impl Service {
             external_local: is_local(&spec.external_traffic_policy),
             internal_local: is_local(&spec.internal_traffic_policy),
             health_check_node_port: spec.health_check_node_port.and_then(|OptionalPort(port)| port),
+            health_check_kept: false,
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),

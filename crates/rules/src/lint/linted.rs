@@ -96,6 +96,7 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
         service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
+        service.health_check_kept = service.health_check_node_port == before.health_check_node_port;
     }
     unsure
 }
@@ -145,6 +146,7 @@ impl Linted {
         // Lint does not judge fixed numbers that Services already have.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
+            service.health_check_kept = true;
         }
         let mut unsure = Vec::new();
         services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {

@@ -11,7 +11,7 @@ use crate::{
     ids::Rows,
     {Limits, Opinion, Rule, run_rules},
 };
-use portreeve_facts::{Claim, ClaimOf, Claimed, Gap, Manifest, Place, Source, Why};
+use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
 const MOST_RELATED: usize = 16;
 
@@ -118,14 +118,6 @@ impl<'a> Fields<'a> {
             Some(_) => Vec::new(),
         };
         let at = if of_pods.is_empty() { &about } else { &of_pods };
-        // The API server does not compare a healthCheckNodePort that the Service already has.
-        let is_kept = |(manifest, claim): &(&Manifest, &Claim)| match claim.what {
-            Claimed::HealthCheckNodePort(number) if evidence.variant == "refused" => {
-                let held = self.linted.held.get(&(manifest.namespace.clone(), manifest.name.clone()));
-                held.is_some_and(|it| it.health_check_node_port == Some(number))
-            }
-            _ => false,
-        };
         let finding = |(manifest, claim): (&Manifest, &Claim)| {
             let own = (manifest.to_string(), &claim.path);
             let others = self.written(&about).chain(self.written(&beside));
@@ -137,6 +129,6 @@ impl<'a> Fields<'a> {
                 ..self.linted.finding(rule.name(), (manifest, claim), evidence.clone())
             }
         };
-        self.written(at).filter(|it| !is_kept(it)).map(finding).collect()
+        self.written(at).map(finding).collect()
     }
 }
