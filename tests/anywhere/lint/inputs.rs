@@ -510,14 +510,14 @@ fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
             assert!(code == 1 && stdout.starts_with("manifests: 1 warning; 1 of "), "{stdout}");
             let is_named = stderr == "lint does not judge k/port/a.yaml, a patch of the kustomization k/overlay\n";
             assert_eq!((is_named, stderr.is_empty()), (port == "k/port", port != "k/port"), "{stderr}");
-            assert!(stdout.contains("1 in patches of the kustomization k/overlay"), "{stdout}");
+            assert!(stdout.contains("1 patch file of the kustomization k/overlay"), "{stdout}");
             assert_eq!(lint(&files, &[port]).0, 1, "nothing there shows that it is a patch");
         }
     }
     let two = "resources: [../base]\npatches: [{path: a.yaml}, {path: b.yaml}]\n";
     let files =
         [("k/base/web.yaml", &*web), ("k/o/kustomization.yaml", two), ("k/o/a.yaml", patch), ("k/o/b.yaml", patch)];
-    assert!(lint(&files, &["k"]).1.contains("2 in patches of the kustomization k/o"));
+    assert!(lint(&files, &["k"]).1.contains("2 patch file of the kustomization k/o"));
     let (code, _, stderr) = lint(&[("k/a.yaml", &web), ("k/Kustomization", "a: [\n")], &["k"]);
     assert!(code == 1 && stderr == "error: k/Kustomization: is not YAML\n", "{stderr}");
 }
@@ -535,7 +535,7 @@ fn a_resource_of_any_kustomization_is_no_patch() {
             ("k/overlay/kustomization.yaml", overlay),
         ];
         let (code, stdout, _) = lint(&files, &["k"]);
-        assert!(code == 1 && !stdout.contains("patches of the kustomization"), "{base}{overlay}: {stdout}");
+        assert!(code == 1 && !stdout.contains("patch file of the kustomization"), "{base}{overlay}: {stdout}");
     }
 }
 

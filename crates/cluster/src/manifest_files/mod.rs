@@ -86,7 +86,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
         for folder in patched {
-            reader.skip(&format!("in patches of the kustomization {}", folder.display()));
+            reader.skip(&format!("patch file of the kustomization {}", folder.display()));
         }
         charts.extend(found);
         left_out.extend(of_path);
