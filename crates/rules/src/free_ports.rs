@@ -128,7 +128,8 @@ impl FreePorts {
             let ports = all.into_iter().flatten().flat_map(|pod| &pod.ports);
             ports.filter_map(|port| port.host_port).collect()
         });
-        let unread_pod = snapshot.cluster.unread_pod().filter(|_| pods.is_ok());
+        let is_of_pod = |gap: &&Gap| gap.source == Source::Pods && pods.is_ok();
+        let unread_pod = snapshot.cluster.rejected.iter().find(is_of_pod);
         for ports in [waiting, pods] {
             match ports {
                 Err(gap) => self.lacks(node, gap),
@@ -649,6 +650,10 @@ mod tests {
             pod.ports.push(portreeve_facts::ContainerPort { port: 10_000, host_port, host_ip, protocol });
         });
         assert_eq!(first(&of_hosts(&[&world]), 1), [10_001], "the pod is on another node");
+        let unnamed = world.clone().unnamed();
+        assert_eq!((first(&of_hosts(&[&unnamed]), 1), certain(&unnamed)), (vec![10_001], Some(30_000)));
+        let unread = of_hosts(&[&unnamed.rejects(Source::Pods)]).unread;
+        assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::Pods]);
         portreeve_facts::healthy::objects(&mut world.cluster.pods)[0].finished = true;
         assert_eq!(first(&of_hosts(&[&world]), 1), [10_000]);
     }
