@@ -144,7 +144,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
-    report.unknown.iter().map(|it| format!("not known: {}: {}", it.rows, it.gap.detail)).chain(accepted)
+    report.unknown.keys().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
 /// If `each` is false, one error has the first failure and the number of the others.

@@ -114,7 +114,7 @@ impl<T> From<Result<T, Gap>> for Reading<T> {
 }
 
 /// An input that was not read: its source, the reason, and one line for users.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// The reader.
     pub source: Source,

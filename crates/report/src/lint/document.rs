@@ -162,8 +162,9 @@ pub fn lint_schema() -> Schema {
 
 impl LintDocument {
     fn of(report: &LintReport) -> Self {
+        let unknown = report.unknown.iter();
         let unknown =
-            report.unknown.iter().map(|it| Unknown { claims: it.claims, ..Unknown::of_rows(Some(it.rows), &it.gap) });
+            unknown.map(|((rows, gap), claims)| Unknown { claims: *claims, ..Unknown::of_rows(Some(*rows), gap) });
         Self {
             schema: "portreeve.lint/v1",
             version: VERSION,

@@ -20,4 +20,4 @@ pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{doubt, range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, SUGGESTIONS, Source};
-pub use report::{Found, LintReport, Unjudged, lint};
+pub use report::{Found, LintReport, lint};

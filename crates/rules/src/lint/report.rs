@@ -21,8 +21,9 @@ pub struct LintReport {
     pub findings: Vec<PlacedFinding>,
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not judge some object, with the reason.
-    pub unknown: Vec<Unjudged>,
+    /// Rules that could not judge some object, with the reason, and the number of ports and objects that the rule could
+    /// not judge. The number is 0 if the rule could not judge at all.
+    pub unknown: BTreeMap<(Rows, Gap), usize>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
     /// The chosen rules that did not run, and the missing input for each rule.
@@ -73,24 +74,13 @@ impl LintReport {
     }
 }
 
-/// A rule that could not judge some object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unjudged {
-    /// The rule.
-    pub rows: Rows,
-    /// The reason.
-    pub gap: Gap,
-    /// How many ports and objects the rule could not judge. 0 if the rule could not judge at all.
-    pub claims: usize,
-}
-
 /// The results of the rules for manifests.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
-    /// Rules that could not judge some object, with the reason.
-    pub unknown: Vec<Unjudged>,
+    /// As in [`LintReport::unknown`].
+    pub unknown: BTreeMap<(Rows, Gap), usize>,
     /// Rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
 }
@@ -103,10 +93,8 @@ impl Found {
             if !self.not_run.iter().any(|(known, _)| *known == rows) {
                 self.not_run.push((rows, gap.detail));
             }
-        } else if let Some(known) = self.unknown.iter_mut().find(|it| (it.rows, &it.gap) == (rows, &gap)) {
-            known.claims += claims;
         } else {
-            self.unknown.push(Unjudged { rows, gap, claims });
+            *self.unknown.entry((rows, gap)).or_default() += claims;
         }
     }
 }
