@@ -111,9 +111,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Form::Yaml => write_policies(&known, &choices, out),
         Form::Values => write_policy_values(&known, &choices, out),
     })?;
-    for (nodes, gap) in gaps_alike(&unread) {
-        console.print_note(&format!("not known of {nodes}: {}", gap.detail));
-    }
+    gaps_alike(&unread).iter().for_each(|note| console.print_note(note));
     let disagreement = known.disagreement();
     if let Some(ranges) = &disagreement {
         console.print_note(&format!("nodes report different NodePort ranges, so the policies have no range: {ranges}"));

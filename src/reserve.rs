@@ -94,9 +94,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             Err(gap) => unread.push((node, gap)),
         }
     }
-    for (nodes, gap) in gaps_alike(&unread) {
-        console.print_note(&format!("not known of {nodes}: {}", gap.detail));
-    }
+    gaps_alike(&unread).iter().for_each(|note| console.print_note(note));
     if fleet.nodes.is_empty() {
         bail!("nothing is known; scope: {scope}");
     }

@@ -102,9 +102,7 @@ impl CountFlag {
             known(free_ports.hidden, judged < nodes.len()).iter().for_each(|known| console.print_note(known));
         }
         console.print_note(&format!("scope: {scope}"));
-        for (nodes, gap) in gaps_alike(&free_ports.unread) {
-            console.print_note(&format!("not known of {nodes}: {}", gap.detail));
-        }
+        gaps_alike(&free_ports.unread).iter().for_each(|note| console.print_note(note));
         if !free_ports.is_known() {
             bail!("no port can be suggested without the Services and the NodePort range");
         }
