@@ -233,10 +233,11 @@ impl<'a> Round<'a> {
     }
 
     /// Like [`Self::unread_redirections`], but with fewer reasons. A missing right or kernel feature is a reason only
-    /// if a pod of this node has a hostPort. A failure is always a reason, because a redirection can remain after the
-    /// last hostPort is gone.
+    /// if a pod that may be on this node has a hostPort. A failure is always a reason, because a redirection can remain
+    /// after the last hostPort is gone.
     pub fn missed_redirections(&self) -> Option<Gap> {
-        let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
+        let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some())
+            || self.now.cluster.unplaced_ports().any(|(_, pod, _)| !pod.host_network);
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);
         self.unread_redirections().filter(|gap| has_any || !is_missing(gap.why))
     }

@@ -404,10 +404,12 @@ mod tests {
         for world in [external(10_000), of_another_proxy(10_000), left(10_000)] {
             assert_eq!(first(&of_hosts(&[&world]), 1), [10_001]);
         }
-        let mut unread = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));
-        unread.kernel.netfilter = gap(Source::Netfilter, Why::TimedOut);
-        let lacks: Vec<Source> = FreePorts::of(&unread).unread.iter().map(|(_, gap)| gap.source).collect();
-        assert_eq!((lacks, certain(&unread)), (vec![Source::Netfilter], Some(30000)));
+        let web = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));
+        for mut unread in [web.clone(), web.unnamed()] {
+            unread.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
+            let lacks: Vec<Source> = FreePorts::of(&unread).unread.iter().map(|(_, gap)| gap.source).collect();
+            assert_eq!((lacks, certain(&unread)), (vec![Source::Netfilter], Some(30000)));
+        }
     }
 
     #[test]
