@@ -74,7 +74,7 @@ impl Ports {
                     .chain(wanted(cluster, |workload| workload.host_network))
                     .collect()
             }
-            Self::Proxy => [PROXY_METRICS, PROXY_HEALTH].into_iter().chain(configured_health(cluster)).collect(),
+            Self::Proxy => [PROXY_METRICS, configured_health(cluster).unwrap_or(PROXY_HEALTH)].into_iter().collect(),
         }
     }
 }
