@@ -623,7 +623,11 @@ impl<'a> Round<'a> {
         };
         let all = preferred(place.1.ip).chain(everywhere.iter().copied()).map(gets).filter(|it| *it != Ok(false));
         let find = || all.reduce(|one, other| if one == Ok(true) { one } else { other }).unwrap_or(Ok(false));
-        known.entry(place).or_insert_with(find).clone()
+        let of_another = |gap: Gap| Gap {
+            detail: format!("another socket on this port may get the connections: {}", gap.detail),
+            ..gap
+        };
+        known.entry(place).or_insert_with(|| find().map_err(of_another)).clone()
     }
 
     /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket

@@ -33,6 +33,7 @@ pub struct Round<'a> {
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
+    /// The answers of [`Self::is_behind`] for one kind of sockets. The next kind replaces these answers.
     pub(super) behind: RefCell<Behind<'a>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,

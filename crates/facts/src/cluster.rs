@@ -338,6 +338,12 @@ impl Service {
     /// The proxy name of a Service that no proxy serves. This text is not valid as a label, so users cannot choose it.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
+    /// Whether the API server has accepted the nodePort of `port`. Without `port`: the healthCheckNodePort. Lint marks
+    /// numbers that an updated Service keeps.
+    pub fn has_accepted(&self, port: Option<&ServicePort>) -> bool {
+        self.uid.is_some() || port.map_or(self.health_check_kept, |port| port.fixed == Some(false))
+    }
+
     /// The ports that the Service claims on each node: each nodePort with its Service port, and the healthCheckNodePort
     /// without a Service port.
     pub fn numbers(&self) -> impl Iterator<Item = (u16, Option<&ServicePort>)> {

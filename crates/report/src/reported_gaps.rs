@@ -46,8 +46,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
             gap,
         })
         .collect();
-    let mut reported: BTreeSet<(Source, Why, &str)> =
-        all.iter().map(|it| (it.gap.source, it.gap.why, it.gap.detail.as_str())).collect();
+    let mut reported: BTreeSet<&Gap> = all.iter().map(|it| it.gap).collect();
     let mut gaps = snapshot_gaps(snapshot);
     if !board.findings.is_empty() {
         gaps.extend(owner_gaps(snapshot));
@@ -57,7 +56,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
         _ => true,
     });
     for gap in gaps {
-        if reported.insert((gap.source, gap.why, &gap.detail)) {
+        if reported.insert(gap) {
             all.push(ReportedGap { rows: None, subject: None, claims: 0, gap });
         }
     }

@@ -128,13 +128,19 @@ impl Here<'_, '_> {
         // An address of this node is judged here, even if the Node object does not list the address.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
-                let mut unknown = None;
+                let (mut problem, mut unknown): (Option<Evidence>, Option<Gap>) = (None, None);
                 for lost in self.losses(claim, owners, port) {
                     match lost {
-                        Ok(lost) => judgements.push(judgement(Some(port), Verdict::Problem(lost))),
+                        Ok(lost) => {
+                            problem = Some(match problem.take() {
+                                Some(first) => first.merge(lost),
+                                None => lost,
+                            });
+                        }
                         Err(gap) => unknown = unknown.or(Some(gap)),
                     }
                 }
+                judgements.extend(problem.map(|it| judgement(Some(port), Verdict::Problem(it))));
                 judgements.extend(unknown.map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
             }
         }
@@ -234,9 +240,19 @@ impl Here<'_, '_> {
             self.captured(claim, owners, port, (socket, claims.as_slice()))
         };
         let sockets = workers(listeners).into_iter().map(|(socket, _)| socket);
-        let losses = sockets.filter(takes_part).map(lost).filter_map(Result::transpose);
+        let mut sockets: Vec<&Socket> = sockets.filter(takes_part).collect();
+        // Any number of Services may claim the address, and a user can make a socket for each process and each device.
+        sockets.sort_by_key(|socket| socket.device != 0);
+        let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
+        let mut losses: Vec<_> = losses.take(MOST_LISTED + 1).collect();
+        if let Some(last) = losses.get_mut(MOST_LISTED) {
+            let at = format!("{}/{}", port.port, port.protocol);
+            let detail = format!("more than {MOST_LISTED} processes listen on {at}, and not all were judged");
+            *last = Err(Gap::new(Source::Listeners, Why::TooMuch, detail));
+        }
         let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);
-        losses.chain(no_udp.map(|gap| Err(gap.clone()))).collect()
+        losses.extend(no_udp.map(|gap| Err(gap.clone())));
+        losses
     }
 
     /// Whether a controller added the address to this node for the Service, and no Node owns the address.

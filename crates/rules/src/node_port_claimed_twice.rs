@@ -115,7 +115,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
-        let kind = (it.protocol(), it.exists(), snapshot.proxy_serves(it.service));
+        let kind = (it.protocol(), it.service.has_accepted(it.port), snapshot.proxy_serves(it.service));
         let kept = of_kind.entry(kind).or_default();
         *kept += 1;
         *kept <= MOST_COMPARED
@@ -204,11 +204,6 @@ impl Claim<'_> {
         self.port.map_or(Protocol::Tcp, |port| port.protocol)
     }
 
-    /// Whether the API server has accepted the number of the Service. Lint marks numbers that an updated Service keeps.
-    fn exists(&self) -> bool {
-        self.service.uid.is_some() || self.port.map_or(self.service.health_check_kept, |port| port.fixed == Some(false))
-    }
-
     fn name(&self) -> String {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
@@ -255,7 +250,7 @@ impl Claim<'_> {
             return Some(Clash::Refused);
         }
         let served = [self, other].iter().all(|claim| snapshot.proxy_serves(claim.service));
-        match (self.exists(), other.exists()) {
+        match (self.service.has_accepted(self.port), other.service.has_accepted(other.port)) {
             (false, _) => Some(Clash::Refused),
             (true, false) => None,
             (true, true) if same_protocol && served => Some(Clash::Lost),

@@ -53,7 +53,7 @@ fn evidence(
         Some(port) => format!("nodePort {number}/{}", port.protocol),
         None => format!("healthCheckNodePort {number}"),
     };
-    let end = match service.uid.is_some() {
+    let end = match service.has_accepted(port) {
         true => "it works, but the Service cannot be created again",
         false => "the API server refuses to create this Service",
     };
@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn one_that_is_still_to_be_created_is_refused() {
         let mut world = world(40000);
-        portreeve_facts::healthy::objects(&mut world.cluster.services)[0].uid = None;
+        let service = &mut portreeve_facts::healthy::objects(&mut world.cluster.services)[0];
+        (service.uid, service.ports[0].fixed) = (None, Some(true));
         let evidence = expect_problem(&RULE, &world, &subject());
         assert!(
             evidence.summary.ends_with("30000-32767: the API server refuses to create this Service."),

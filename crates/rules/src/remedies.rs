@@ -49,7 +49,9 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
 /// If `port` is `None`, the Service gets another healthCheckNodePort. A Service that is only in a file cannot be
 /// patched.
 pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
-    match (service.uid.is_some(), port) {
+    // Without the field, the API server keeps a healthCheckNodePort.
+    let is_there = service.uid.is_some() || port.is_none() && service.health_check_kept;
+    match (is_there, port) {
         (true, Some(port)) => move_service(free, service, port),
         (true, None) => choose_another_health_check_port(service),
         (false, _) => {

@@ -162,6 +162,14 @@ fn each_of_several_processes_on_one_address_and_port_is_named() {
 }
 
 #[test]
+fn of_many_processes_on_one_address_and_port_some_are_judged_and_the_others_are_unknown() {
+    let daemons = (100..120).map(|pid| daemon(&format!("daemon-{pid}"), pid));
+    let world = daemons.fold(trap(PRIMARY[0]), |world, owner| world.listens_as("0.0.0.0:6666", owner));
+    expect_problem(&RULE, &world, &subject());
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+}
+
+#[test]
 fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address() {
     let ssh = |mode| {
         let trap = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 22);
