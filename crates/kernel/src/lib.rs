@@ -54,8 +54,8 @@ pub use self::{
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
-    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Protocol, Reading, SockStat, Socket, Source, Sysctls, Unread,
-    VirtualServer, Why, lists_bound, text,
+    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Protocol, Reading, SockStat, Socket, Source, Sysctls,
+    Unread, VirtualServer, Why, lists_bound, text,
 };
 
 /// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects one of the two.

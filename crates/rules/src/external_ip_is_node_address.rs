@@ -227,10 +227,7 @@ impl Here<'_, '_> {
                 // An old kube-proxy opens a socket of its own on each external IP of the node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners));
-            if is_excused
-                || self.round.proxy().is_own(socket)?
-                || self.ephemeral.may_be_client(socket)?
-                || is_endpoint?
+            if is_excused || self.round.proxy().is_own(socket)? || self.ephemeral.may_be_client(socket)? || is_endpoint?
             {
                 return Ok(None);
             }

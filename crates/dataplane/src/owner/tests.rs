@@ -9,8 +9,8 @@ use super::{
 
 use portreeve_facts::{
     CiliumConfig, ContainerPort, Controller, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter,
-    OwnPort, Owner, Pod, PortSet, ProxyConfig, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket,
-    Source, State, Vantage, WaitingPod, Why, WithoutBackend,
+    OwnPort, Owner, Pod, PortSet, ProxyConfig, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot,
+    Socket, Source, State, Vantage, WaitingPod, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, daemon, gap, held, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
 

@@ -152,9 +152,10 @@ fn a_socket_that_answers_nobody_hides_no_process_that_loses_the_address() {
 
 #[test]
 fn each_of_several_processes_on_one_address_and_port_is_named() {
-    let world = ["nginx", "haproxy"].into_iter().zip(7..).fold(trap(PRIMARY[0]), |world, (name, pid)| {
-        world.listens_as("0.0.0.0:6666", daemon(name, pid))
-    });
+    let world = ["nginx", "haproxy"]
+        .into_iter()
+        .zip(7..)
+        .fold(trap(PRIMARY[0]), |world, (name, pid)| world.listens_as("0.0.0.0:6666", daemon(name, pid)));
     let evidence = expect_problem(&RULE, &world, &subject());
     for name in ["nginx", "haproxy"] {
         assert!(evidence.values.iter().any(|(_, value)| value.contains(name)), "{name}: {evidence:?}");

@@ -449,9 +449,7 @@ fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_lo
         world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
     });
     let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
-    let is_of_sshd = |it: &Judgement| {
-        matches!(&it.verdict, Verdict::Problem(evidence) if evidence.summary.starts_with("Process sshd"))
-    };
+    let is_of_sshd = |it: &Judgement| matches!(&it.verdict, Verdict::Problem(evidence) if evidence.summary.starts_with("Process sshd"));
     assert!(judgements.iter().any(is_of_sshd), "{judgements:?}");
 }
 
