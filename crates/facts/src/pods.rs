@@ -137,17 +137,14 @@ impl Pod {
 
     /// Like [`Self::node_ports`], but also with the ports of probes.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
-        node_ports(self.ports.iter().chain(&self.probed), self.host_network)
+        self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }
 }
 
 /// The ports of the node that containers need. Each port has its number on the node.
-pub(super) fn node_ports<'a>(
-    ports: impl IntoIterator<Item = &'a ContainerPort>,
-    host_network: bool,
-) -> impl Iterator<Item = (u16, &'a ContainerPort)> {
+pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
-    ports.into_iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
+    ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
 }
 
 /// A container of a pod, and the ports that it needs.

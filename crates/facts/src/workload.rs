@@ -54,7 +54,7 @@ impl Workload {
 
     /// Like [`Self::node_ports`], with the ports that probes name.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
-        node_ports(self.ports.iter().chain(&self.probed), self.host_network)
+        self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }
 }
 
