@@ -98,12 +98,6 @@ fn a_process_that_is_bound_to_the_port_of_kube_proxys_health_blocks_kube_proxy()
     let (rule, mode) = ("connection-on-port/blocks", ["--proxy-mode", "iptables"]);
     let stage = balanced().node_port_range("30000-32767");
     let idle = bound("0.0.0.0:10256");
-    expect_silent(
-        &stage.check(&mode),
-        rule,
-        "no process listens on kube-proxy's other port, so kube-proxy may not run",
-    );
-    let _metrics = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
     let evidence = stage.check(&mode).finding(rule, "n1").evidence();
     assert!(evidence.contains("socket = tcp BOUND 0.0.0.0:10256"), "{evidence}");
     drop(idle);

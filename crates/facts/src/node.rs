@@ -165,9 +165,6 @@ pub struct NodeQuery {
     /// ports, the scan reads two more facts. The first is the peers of the port's clients that are servers. The second
     /// is the sockets that are bound to the port but do not listen.
     pub contested: PortSet,
-    /// kube-proxy's ports. These ports are contested only while a process listens on one of them. Without kube-proxy,
-    /// each scan would read all connections in vain.
-    pub proxy_ports: PortSet,
     /// Whether the scan also searches for clients on ports outside the ephemeral port range. The program of such a
     /// client chose the port itself. On a host with many connections, this search costs more than all other facts.
     pub bound_on_purpose: bool,

@@ -54,8 +54,8 @@ pub use self::{
 use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
-    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Protocol, Reading, SockStat, Socket, Source, Sysctls,
-    Unread, VirtualServer, Why, lists_bound, text,
+    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, Unread,
+    VirtualServer, Why, lists_bound, text,
 };
 
 /// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects one of the two.
@@ -220,18 +220,13 @@ impl Host {
         };
         let Connections { mut clients, mut counted } =
             connections(reader, wanted, &listeners, sysctls, sockstat, watch);
-        let serves = |it: &Socket| it.protocol == Protocol::Tcp && wanted.proxy_ports.contains(it.local_port);
-        let contested = match listeners.iter().flatten().any(serves) {
-            true => wanted.contested.union(&wanted.proxy_ports),
-            false => wanted.contested.clone(),
-        };
         if let (Ok(found), Ok(listeners)) = (&mut clients, &listeners)
-            && !contested.is_empty()
+            && !wanted.contested.is_empty()
             && !found.passed_over
         {
             let lists_bound = self.is_live() && lists_bound(&self.name("osrelease"));
             let found = std::mem::take(found);
-            clients = watch.on(Source::Clients, || reader.walk_again(found, &contested, listeners, lists_bound));
+            clients = watch.on(Source::Clients, || reader.walk_again(found, &wanted.contested, listeners, lists_bound));
         }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();

@@ -22,11 +22,12 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     // Cilium has no server on kube-proxy's ports.
     let is_cilium =
         cluster.proxy_config.known(Unread::Chooses).is_some_and(|it| it.mode_if_known() == Some(Mode::Cilium));
+    let contested = [Ports::UnreadyHostNetworkPods, Ports::HealthCheckNodePorts];
+    let contested = contested.into_iter().chain((!is_cilium).then_some(Ports::Proxy));
     NodeQuery {
         owner_ports,
         client_ports,
-        contested: Ports::UnreadyHostNetworkPods.of(cluster).union(&Ports::HealthCheckNodePorts.of(cluster)),
-        proxy_ports: if is_cilium { PortSet::default() } else { Ports::Proxy.of(cluster) },
+        contested: contested.fold(PortSet::default(), |all, ports| all.union(&ports.of(cluster))),
         bound_on_purpose: false,
         masquerade_ports: PortSet::default(),
         masquerade_pools: true,
@@ -102,12 +103,11 @@ mod tests {
             assert!(!query.client_ports.contains(port), "no rule asks for clients on {port}");
         }
         assert_eq!(query.health_check_ports, [40081]);
-        assert_eq!(query.contested.to_string(), "9000,40081", "a NodePort is no server's");
-        assert_eq!(query.proxy_ports.to_string(), "10249,10256");
+        assert_eq!(query.contested.to_string(), "9000,10249,10256,40081", "a NodePort is no server's");
         let mut cilium = world;
         let config = ProxyConfig { mode: Some("cilium".to_owned()), ..ProxyConfig::default() };
         cilium.cluster.proxy_config = Reading::Seen(config);
-        assert_eq!(node_query(&cilium.cluster, false).proxy_ports, PortSet::default());
+        assert_eq!(node_query(&cilium.cluster, false).contested.to_string(), "9000,40081");
     }
 
     #[test]

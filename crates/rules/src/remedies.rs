@@ -53,14 +53,19 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
     let is_there = service.uid.is_some() || port.is_none() && service.health_check_kept;
     match (is_there, port) {
         (true, Some(port)) => move_service(free, service, port),
+        // The API server refuses a manifest with the former number.
+        (true, None) if service.health_check_kept => choose_another_health_check_port(service)
+            .then(Step::advice("remove healthCheckNodePort from the manifest, or write the new number")),
         (true, None) => choose_another_health_check_port(service),
         (false, _) => {
             let Service { namespace, name, .. } = service;
             let field = number_field(port);
-            Step::advice(format!(
-                "give Service {namespace}/{name} another {field}, or remove the field so that the API server chooses a number"
-            ))
-            .into()
+            // Without the field, the API server keeps the number of an existing Service.
+            let chosen = match service.has_accepted(port) {
+                true => "",
+                false => ", or remove the field so that the API server chooses a number",
+            };
+            Step::advice(format!("give Service {namespace}/{name} another {field}{chosen}")).into()
         }
     }
 }
