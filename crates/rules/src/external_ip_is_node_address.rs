@@ -218,9 +218,7 @@ impl Here<'_, '_> {
             let others = self.round.external_at((port.protocol, port.port));
             let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
             let others = others.map(|(address, port)| Claim::External(address, port));
-            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
-            let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
-            iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES)).chain(pods).collect::<Vec<_>>()
+            iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES)).collect::<Vec<_>>()
         });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);

@@ -14,7 +14,7 @@ use super::{
     node_ports::{if_served, range_in_words},
     remedies::{another_number, move_off},
     socket_needs::{Ports, SocketNeed},
-    wording::{MOST_LISTED, capital, with_socket},
+    wording::{capital, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
@@ -47,10 +47,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(services, sockets)| {
-        let mut sockets = workers(sockets);
-        // A user can listen on any number of loopback addresses and devices.
-        sockets.sort_by_key(|(socket, _)| (socket.local.is_loopback(), socket.device != 0));
-        services.iter().flat_map(|it| node.judge_some(it, &sockets)).collect::<Vec<_>>()
+        let pairs = services.iter().flat_map(|service| workers(sockets).into_iter().map(move |it| (*service, it)));
+        pairs
+            .filter_map(|((service, port), (socket, count))| node.judge(service, port, socket, count))
+            .collect::<Vec<_>>()
     });
     Ok(judged.collect())
 }
@@ -64,21 +64,6 @@ struct Node<'r, 'a> {
 }
 
 impl<'a> Node<'_, 'a> {
-    fn judge_some(
-        &self,
-        (service, port): &(&'a Service, &'a ServicePort),
-        sockets: &[(&'a Socket, usize)],
-    ) -> Vec<Judgement> {
-        let judged = sockets.iter().filter_map(|(socket, count)| self.judge(service, port, socket, *count));
-        let mut judged: Vec<_> = judged.take(MOST_LISTED + 1).collect();
-        if let (Some(last), Some(number)) = (judged.get_mut(MOST_LISTED), port.node_port) {
-            let at = format!("{number}/{}", port.protocol);
-            let detail = format!("more than {MOST_LISTED} sockets listen on {at}, and not all were judged");
-            last.verdict = Verdict::Unknown(Gap::new(Source::Listeners, Why::TooMuch, detail));
-        }
-        judged
-    }
-
     fn judge(
         &self,
         service: &'a Service,

@@ -151,16 +151,6 @@ fn a_socket_that_answers_nobody_hides_no_process_that_loses_the_address() {
 }
 
 #[test]
-fn of_a_service_without_endpoints_a_host_port_takes_the_connections() {
-    let of_service = |it: World| it.external_ip(PRIMARY[0]).without_endpoints();
-    let trap = Snapshot::healthy().service("trap", of_service).with_mode(Mode::Iptables);
-    let world = trap.listens_as("0.0.0.0:6666", daemon("nginx", 7));
-    assert_eq!(severity(&world), Severity::Critical);
-    let world = world.pod("edge", |pod| pod.host_port(8080, 6666));
-    assert_eq!(severity(&world), Severity::Info);
-}
-
-#[test]
 fn each_of_several_processes_on_one_address_and_port_is_named() {
     let world = ["nginx", "haproxy"]
         .into_iter()

@@ -454,17 +454,6 @@ fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_lo
 }
 
 #[test]
-fn of_many_sockets_some_are_judged_and_the_others_are_unknown() {
-    let world = (1..=40).fold(web(30080).with_mode(Mode::Iptables), |world, n| {
-        world.listens_as(&format!("127.0.0.{n}:30080"), daemon(&format!("daemon-{n}"), n))
-    });
-    let world = world.listens_as("0.0.0.0:30080", daemon("sshd", 600));
-    let evidence = expect_problem(&RULE, &world, &subject());
-    assert!(evidence.summary.starts_with("Process sshd"), "{evidence:?}");
-    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
-}
-
-#[test]
 fn a_socket_on_a_device_without_node_ports_loses_nothing() {
     let of_device = |it: &mut Socket| it.device = 3;
     let world = web(30080).address("eth1", "198.51.100.1");
