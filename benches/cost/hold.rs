@@ -9,11 +9,14 @@ use std::{
     process::{ExitCode, id},
 };
 
-use nix::sys::{
-    resource::{Resource, getrlimit, setrlimit},
-    socket::{
-        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt::ReuseAddr,
+use nix::{
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        socket::{
+            AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt::ReuseAddr,
+        },
     },
+    unistd::{Uid, seteuid},
 };
 
 use crate::parts::enter_alone;
@@ -61,6 +64,12 @@ impl Held {
         match order {
             ["pairs", count] => self.pairs(number(count)),
             ["listen", place] => self.listeners.push(TcpListener::bind(address(place)).expect("a free port")),
+            // Portreeve sends no request to a listener that does not belong to root.
+            ["listen", "as", "nobody", place] => {
+                seteuid(Uid::from_raw(65534)).expect("root may change its user");
+                self.obey(&["listen", place]);
+                seteuid(Uid::from_raw(0)).expect("root may come back");
+            }
             ["datagrams", count] => {
                 let more = (0..number(count)).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
                 self.datagrams.extend(more);

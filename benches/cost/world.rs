@@ -49,9 +49,8 @@ impl World {
             holder.order(&format!("listen {address}:{port}"));
         }
         (0..LISTENERS).for_each(|number| holder.order(&format!("listen 127.0.0.1:{}", 20_000 + number)));
-        // Without a listener on each of kube-proxy's ports, a scan searches all connections once more. Portreeve sends no
-        // request to these addresses.
-        ["127.0.0.9:10249", "0.0.0.0:10256"].iter().for_each(|place| holder.order(&format!("listen {place}")));
+        // Without a listener on each of kube-proxy's ports, a scan searches all connections once more.
+        [10249, 10256].iter().for_each(|port| holder.order(&format!("listen as nobody 127.0.0.1:{port}")));
         holder.order(&format!("datagrams {DATAGRAMS}"));
         Self { binary: binary.to_owned(), services, directory, holder }
     }

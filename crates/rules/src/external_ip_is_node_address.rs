@@ -239,12 +239,12 @@ impl Here<'_, '_> {
         let sockets = workers(listeners).into_iter().map(|(socket, _)| socket);
         let mut sockets: Vec<&Socket> = sockets.filter(takes_part).collect();
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
-        sockets.sort_by_key(|socket| socket.device != 0);
+        sockets.sort_by_key(|socket| (socket.device != 0, socket.local.is_unspecified()));
         let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
         let mut losses: Vec<_> = losses.take(MOST_LISTED + 1).collect();
         if let Some(last) = losses.get_mut(MOST_LISTED) {
             let at = format!("{}/{}", port.port, port.protocol);
-            let detail = format!("more than {MOST_LISTED} processes listen on {at}, and not all were judged");
+            let detail = format!("more than {MOST_LISTED} sockets on {at} lose connections, and not all were judged");
             *last = Err(Gap::new(Source::Listeners, Why::TooMuch, detail));
         }
         let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);

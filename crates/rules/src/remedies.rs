@@ -53,9 +53,6 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
     let is_there = service.uid.is_some() || port.is_none() && service.health_check_kept;
     match (is_there, port) {
         (true, Some(port)) => move_service(free, service, port),
-        // The API server refuses a manifest with the former number.
-        (true, None) if service.health_check_kept => choose_another_health_check_port(service)
-            .then(Step::advice("remove healthCheckNodePort from the manifest, or write the new number")),
         (true, None) => choose_another_health_check_port(service),
         (false, _) => {
             let Service { namespace, name, .. } = service;
@@ -115,7 +112,10 @@ pub(super) fn keep_external_ips_out() -> Step {
 /// Makes the API server choose another healthCheckNodePort. Between the two commands, pods see the address of a node as
 /// the client's address.
 pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
-    Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
+    let remedy = Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"));
+    // The API server refuses a manifest with the former number.
+    let written = "if the manifest has healthCheckNodePort, remove the field or write the new number";
+    if service.health_check_kept { remedy.then(Step::advice(written)) } else { remedy }
 }
 
 /// If all nodes answer, pods see the address of a node as the client's address.
