@@ -60,7 +60,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
         Why::Torn => "changed while it was read",
         Why::Stale => "too old",
         Why::Malformed => "not understood",
-        Why::TooMuch => "too much to read",
+        Why::TooMuch => "too much",
         Why::Ambiguous => "depends on unknown input",
         Why::NotCounted => "not counted",
     }

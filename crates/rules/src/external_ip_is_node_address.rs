@@ -18,7 +18,7 @@ use super::{
     node_ports::if_served,
     remedies::{keep_external_ips_out, move_off, release_all, release_to},
     socket_needs::{Ports, SocketNeed},
-    wording::{MOST_LISTED, listed, service_in_words, with_socket},
+    wording::{LOSERS, MOST_LISTED, listed, service_in_words, too_many_sockets, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
@@ -243,9 +243,7 @@ impl Here<'_, '_> {
         let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
         let mut losses: Vec<_> = losses.take(MOST_LISTED + 1).collect();
         if let Some(last) = losses.get_mut(MOST_LISTED) {
-            let at = format!("{}/{}", port.port, port.protocol);
-            let detail = format!("more than {MOST_LISTED} sockets on {at} lose connections, and not all were judged");
-            *last = Err(Gap::new(Source::Listeners, Why::TooMuch, detail));
+            *last = Err(too_many_sockets(MOST_LISTED, (port.protocol, port.port), LOSERS));
         }
         let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);
         losses.extend(no_udp.map(|gap| Err(gap.clone())));

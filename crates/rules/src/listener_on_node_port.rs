@@ -2,7 +2,7 @@
 
 mod words;
 
-use std::{collections::BTreeSet, iter, ptr};
+use std::{cmp::Reverse, collections::BTreeSet, iter, ptr};
 
 use super::{
     Limits, Round, Rule,
@@ -14,7 +14,7 @@ use super::{
     node_ports::{if_served, range_in_words},
     remedies::{another_number, move_off},
     socket_needs::{Ports, SocketNeed},
-    wording::{capital, with_socket},
+    wording::{LOSERS, MOST_LISTED, capital, too_many_sockets, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
@@ -35,6 +35,9 @@ pub(super) static RULE: Rule = Rule::of(
     SocketNeed::Owners(Ports::Proxy),
 ]);
 
+/// The largest number of sockets that are judged on one NodePort.
+const MOST_JUDGED: usize = 1 << 10;
+
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let (listeners, node_ports, addressed) = (round.listeners()?, round.node_ports()?, round.addressed()?);
@@ -47,10 +50,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(services, sockets)| {
-        let pairs = services.iter().flat_map(|service| workers(sockets).into_iter().map(move |it| (*service, it)));
-        pairs
-            .filter_map(|((service, port), (socket, count))| node.judge(service, port, socket, count))
-            .collect::<Vec<_>>()
+        let mut sockets = workers(sockets);
+        sockets.sort_by_cached_key(|(socket, _)| node.rank(socket));
+        services.iter().flat_map(|&(service, port)| node.judge_some(service, port, &sockets)).collect::<Vec<_>>()
     });
     Ok(judged.collect())
 }
@@ -64,13 +66,57 @@ struct Node<'r, 'a> {
 }
 
 impl<'a> Node<'_, 'a> {
+    /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
+    fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
+        let local = self.addressed.locals.iter().find(|it| it.ip == socket.local);
+        let is_left_out =
+            |it: &LocalAddress| it.vrf || self.addressed.assumptions.agree(|a| a.captures(*it)) == Some(false);
+        let everywhere = socket.local.is_unspecified();
+        let gets_less = !everywhere && local.is_none_or(is_left_out);
+        (socket.local.is_loopback(), socket.device != 0, gets_less, !everywhere)
+    }
+
+    /// The judgements about one port of a Service. `sockets` is sorted by [`Self::rank`].
+    fn judge_some(
+        &self,
+        service: &'a Service,
+        port: &'a ServicePort,
+        sockets: &[(&'a Socket, usize)],
+    ) -> Vec<Judgement> {
+        let number = (port.protocol, port.node_port.unwrap_or_default());
+        let (mut verdicts, mut latent): (Vec<Verdict>, Vec<Evidence>) = (Vec::new(), Vec::new());
+        let judged = sockets.iter().take(MOST_JUDGED);
+        for verdict in judged.filter_map(|(socket, count)| self.judge(service, port, socket, *count)) {
+            match verdict {
+                Verdict::Problem(evidence) if !evidence.variant.is_empty() => latent.push(evidence),
+                verdict => verdicts.push(verdict),
+            }
+            if verdicts.len() > MOST_LISTED {
+                break;
+            }
+        }
+        if let Some(last) = verdicts.get_mut(MOST_LISTED) {
+            *last = Verdict::Unknown(too_many_sockets(MOST_LISTED, number, LOSERS));
+        } else if sockets.len() > MOST_JUDGED {
+            verdicts.push(Verdict::Unknown(too_many_sockets(MOST_JUDGED, number, "listen")));
+        }
+        latent.sort_by_key(|it| Reverse(it.severity));
+        let all = latent.len();
+        let latent = latent.into_iter().take(MOST_LISTED).reduce(Evidence::merge).map(|latent| {
+            let latent = latent.and_more("listener", all, MOST_LISTED);
+            if_served(self.round, service, Part::NodePorts, Verdict::Problem(latent))
+        });
+        let judgement = |verdict| Judgement::on_port(Subject::service(service), number, verdict);
+        verdicts.into_iter().chain(latent).map(judgement).collect()
+    }
+
     fn judge(
         &self,
         service: &'a Service,
         port: &'a ServicePort,
         socket: &'a Socket,
         workers: usize,
-    ) -> Option<Judgement> {
+    ) -> Option<Verdict> {
         let endpoint = Family::BOTH.map(|it| self.round.is_endpoint(self.addressed, (service, port), it, socket));
         let is_endpoint = endpoint.each_ref().map(|it| *it == Ok(true));
         let may_be_endpoint = endpoint.each_ref().map(|it| *it != Ok(false));
@@ -93,16 +139,10 @@ impl<'a> Node<'_, 'a> {
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Never => {
                 let is_endpoint = is_endpoint.contains(&true);
-                let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;
-                if_served(self.round, service, Part::NodePorts, Verdict::Problem(latent))
+                Verdict::Problem(self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?)
             }
         };
-        Some(Judgement {
-            subject: Subject::service(service),
-            port: port.node_port,
-            protocol: Some(port.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        Some(assuming(stratum, everywhere, verdict))
     }
 
     fn latent(

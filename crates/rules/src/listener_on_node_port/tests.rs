@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    expectations::{expect_healthy, expect_problem, expect_unknown},
+    expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     findings::Affected,
 };
 use portreeve_facts::{
@@ -451,6 +451,48 @@ fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_lo
     let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
     let is_of_sshd = |it: &Judgement| matches!(&it.verdict, Verdict::Problem(evidence) if evidence.summary.starts_with("Process sshd"));
     assert!(judgements.iter().any(is_of_sshd), "{judgements:?}");
+}
+
+#[test]
+fn of_many_sockets_the_worst_are_reported_and_the_others_are_unknown() {
+    let world = (1..=40).fold(web(30080).with_mode(Mode::Iptables), |world, n| {
+        world.listens_as(&format!("127.0.0.{n}:30080"), daemon(&format!("daemon-{n}"), n))
+    });
+    for local in ["0.0.0.0", "[::]", "192.0.2.1"] {
+        let world = world.clone().listens_as(&format!("{local}:30080"), daemon("sshd", 600));
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.summary.starts_with("Process sshd"), "{local}: {}", evidence.summary);
+        assert_eq!(evidence.severity, Severity::Critical, "{local}");
+        assert_eq!(evidence.values.iter().filter(|(name, _)| *name == "listener").count(), MOST_LISTED);
+        assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::TooMuch, "{local}");
+    }
+}
+
+#[test]
+fn many_traps_hide_no_loss_and_are_counted() {
+    let traps = (1..=20).fold(web(30080).with_mode(Mode::Iptables), |world, n| {
+        let address = format!("10.0.0.{n}");
+        world.address("eth1", &address).listens_as(&format!("{address}:30080"), daemon("dns", 7))
+    });
+    let traps = traps.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()]);
+    let evidence = expect_problem(&RULE, &traps, &subject());
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "trap"));
+    assert!(evidence.values.contains(&("listener", "and 4 more".to_owned())), "{evidence:#?}");
+    expect_certain(&RULE, &traps, &subject());
+    let loses = traps.listens_as("192.0.2.1:30080", daemon("dns", 7));
+    assert_eq!(affects(&loses).0, Severity::Critical);
+    expect_certain(&RULE, &loses, &subject());
+}
+
+#[test]
+fn a_bounded_number_of_sockets_without_losses_is_judged() {
+    let many = |all: usize| {
+        (0..all).fold(web(30080).with_mode(Mode::Nftables), |world, n| {
+            world.listens_as(&format!("127.0.{}.{}:30080", n / 250, 1 + n % 250), daemon("dns", 7))
+        })
+    };
+    expect_healthy(&RULE, &many(MOST_JUDGED), &subject());
+    assert_eq!(expect_unknown(&RULE, &many(MOST_JUDGED + 1), &subject()).why, Why::TooMuch);
 }
 
 #[test]
