@@ -10,7 +10,7 @@ use super::{
     assumptions::Assumptions,
     by_port::{ByPort, Port, by_port},
     claim::ClaimKind,
-    contest::Behind,
+    contest::{Behind, MOST_SERVICES},
     endpoints::Endpoints,
     external_address::ExternalAddress,
     kept_off::{Rivals, rivals, serves, unread_proxy_name},
@@ -134,6 +134,23 @@ impl<'a> Round<'a> {
         let ports = self.external_ports().into_iter().flat_map(move |all| all.at(port));
         ports.flat_map(move |(service, port)| {
             ExternalAddress::of(self.now, service).map(move |address| (address, *port))
+        })
+    }
+
+    /// The external addresses of this node with this port. A file may have any number of Services, so one address has
+    /// at most one Service more than [a contest compares](MOST_SERVICES).
+    pub fn external_here(
+        &self,
+        addressed: &Addressed<'_>,
+        port: Port,
+    ) -> impl Iterator<Item = (ExternalAddress<'a>, &'a ServicePort)> {
+        let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        self.external_at(port).filter(move |(address, _)| {
+            addressed.locals.binary_search_by_key(&address.ip, |local| local.ip).is_ok() && {
+                let services = known.entry(address.ip).or_default();
+                *services += 1;
+                *services <= MOST_SERVICES + 1
+            }
         })
     }
 

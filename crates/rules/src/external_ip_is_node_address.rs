@@ -218,7 +218,13 @@ impl Here<'_, '_> {
             let others = self.round.external_at((port.protocol, port.port));
             let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
             let others = others.map(|(address, port)| Claim::External(address, port));
-            iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES)).collect::<Vec<_>>()
+            let node_ports = self.round.node_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
+            let node_ports = node_ports.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES + 1);
+            let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
+            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
+            let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
+            let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
+            claims.chain(node_ports).chain(pods).collect::<Vec<_>>()
         });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
@@ -353,7 +359,7 @@ impl Here<'_, '_> {
     ) -> Evidence {
         let (owner, affected) = (owner_name(self.snapshot, &socket.owner), lost.affected());
         let is_undecided = lost.0.values().flatten().any(Option::is_none);
-        let taker = if is_undecided { "this or another Service" } else { "the Service" };
+        let taker = if is_undecided { "this Service or another claim" } else { "the Service" };
         let sentence = format!(
             "{}: new connections to its port {}/{} go to {taker}, and not to {owner}, which listens there.",
             self.opening(claim, owners),
@@ -365,7 +371,10 @@ impl Here<'_, '_> {
         let severity = if beside { Severity::Info } else { worst };
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
-        let evidence = evidence.each("assumed", self.ephemeral.assumed_of(socket));
+        let rejected = self.snapshot.cluster.unread_pod().filter(|gap| gap.source == Source::Pods);
+        let unread = self.round.host_ports().err().or_else(|| rejected.cloned());
+        let no_pod = |gap: Gap| format!("no unread pod has this hostPort: {}", gap.detail);
+        let evidence = evidence.each("assumed", self.ephemeral.assumed_of(socket)).each("assumed", unread.map(no_pod));
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 

@@ -1,7 +1,10 @@
 //! A pod's hostPort is the port of a process. Either the pod gets the connections of the process, or the pod gets no
 //! network.
 
-use std::{cell::Cell, iter};
+use std::{
+    cell::{Cell, LazyCell},
+    iter,
+};
 
 use super::{
     Limits, Round, Rule,
@@ -54,7 +57,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         // If the runtime has to open the port, a stuck pod has no redirection.
         let has_none = stuck.is_some() && holds_host_ports(runtime) == Some(true);
         let sockets = workers(node.listening.at(number)).into_iter().filter(|_| !has_none);
-        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket));
+        let claims = LazyCell::new(|| node.claims((pod, port), number));
+        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket, &claims));
         stuck.into_iter().chain(taken).collect::<Vec<_>>()
     });
     let mut capped = Capped::of(snapshot, Source::Pods);
@@ -67,7 +71,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         {
             let sockets = workers(node.listening.at((port.protocol, number))).into_iter();
             let of = PortOf::Workload(workload);
-            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket)));
+            let claims = LazyCell::new(|| node.claims((&pod, port), (port.protocol, number)));
+            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket, &claims)));
         }
     }
     Ok(judgements)
@@ -84,13 +89,25 @@ struct Node<'r, 'a> {
 }
 
 impl Node<'_, '_> {
-    fn judge(&self, of: PortOf<'_>, (pod, port): (&Pod, &ContainerPort), socket: &Socket) -> Option<Judgement> {
-        let number = (port.protocol, socket.local_port);
+    /// The hostPort, and the other claims that may get its connections.
+    fn claims<'c>(&'c self, (pod, port): (&'c Pod, &'c ContainerPort), number: Port) -> Vec<Claim<'c>> {
         let services = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
-        let services = services.take(MOST_SERVICES + 1);
-        let services: Vec<_> = services.map(|(service, port)| Claim::NodePort(service, port)).collect();
-        let is_node_port = !services.is_empty();
-        let claims = iter::once(Claim::HostPort(pod, port)).chain(services).chain([Claim::Listener(socket, 1)]);
+        let services = services.take(MOST_SERVICES + 1).map(|(service, port)| Claim::NodePort(service, port));
+        let external = self.round.external_here(self.addressed, number);
+        let external = external.map(|(address, port)| Claim::External(address, port));
+        iter::once(Claim::HostPort(pod, port)).chain(services).chain(external).collect()
+    }
+
+    fn judge(
+        &self,
+        of: PortOf<'_>,
+        (pod, port): (&Pod, &ContainerPort),
+        socket: &Socket,
+        claims: &[Claim<'_>],
+    ) -> Option<Judgement> {
+        let number = (port.protocol, socket.local_port);
+        let is_node_port = claims.iter().any(|it| matches!(it, Claim::NodePort(..)));
+        let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
@@ -105,7 +122,8 @@ impl Node<'_, '_> {
         });
         let verdict = match judged {
             Judged::Never => return None,
-            // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
+            // `listener-on-node-port` or `external-ip-conflict` reports the process, because the process loses the
+            // connections to the Service or to the pod.
             Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             // The runtime opens the hostPort of a pod that starts.
             Judged::Depends { on, .. }

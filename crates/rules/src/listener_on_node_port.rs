@@ -18,8 +18,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, MOST_SERVICES, Outcome, Part, Stratum, covers,
-    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, MOST_SERVICES, Outcome, Part, Port, Stratum,
+    covers, is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -65,7 +65,7 @@ struct Node<'r, 'a> {
     alternatives: Alternatives,
 }
 
-impl<'a> Node<'_, 'a> {
+impl Node<'_, '_> {
     /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
     fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
         let local = self.addressed.locals.iter().find(|it| it.ip == socket.local);
@@ -77,16 +77,12 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The judgements about one port of a Service. `sockets` is sorted by [`Self::rank`].
-    fn judge_some(
-        &self,
-        service: &'a Service,
-        port: &'a ServicePort,
-        sockets: &[(&'a Socket, usize)],
-    ) -> Vec<Judgement> {
+    fn judge_some(&self, service: &Service, port: &ServicePort, sockets: &[(&Socket, usize)]) -> Vec<Judgement> {
         let number = (port.protocol, port.node_port.unwrap_or_default());
+        let claims = self.claims((service, port), number);
         let (mut verdicts, mut latent): (Vec<Verdict>, Vec<Evidence>) = (Vec::new(), Vec::new());
         let judged = sockets.iter().take(MOST_JUDGED);
-        for verdict in judged.filter_map(|(socket, count)| self.judge(service, port, socket, *count)) {
+        for verdict in judged.filter_map(|it| self.judge(service, port, *it, &claims)) {
             match verdict {
                 Verdict::Problem(evidence) if !evidence.variant.is_empty() => latent.push(evidence),
                 verdict => verdicts.push(verdict),
@@ -112,17 +108,17 @@ impl<'a> Node<'_, 'a> {
 
     fn judge(
         &self,
-        service: &'a Service,
-        port: &'a ServicePort,
-        socket: &'a Socket,
-        workers: usize,
+        service: &Service,
+        port: &ServicePort,
+        (socket, workers): (&Socket, usize),
+        claims: &[Claim<'_>],
     ) -> Option<Verdict> {
         let endpoint = Family::BOTH.map(|it| self.round.is_endpoint(self.addressed, (service, port), it, socket));
         let is_endpoint = endpoint.each_ref().map(|it| *it == Ok(true));
         let may_be_endpoint = endpoint.each_ref().map(|it| *it != Ok(false));
         let unknown = endpoint.into_iter().find_map(Result::err);
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
-        let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
+        let lost = |is_endpoint| self.lost(claims, (socket, is_endpoint), &excuse);
         let (lost, stratum) = match (unknown, lost(is_endpoint)) {
             // It is unknown whether the listener is an endpoint. So the loss is certain only if the listener also loses
             // connections as an endpoint.
@@ -160,29 +156,33 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is an endpoint
-    /// of the Service in a family, only connections that are refused on loopback are lost in this family. Another
-    /// Service may have the NodePort too, and may get all connections.
+    /// of the Service in a family, only connections that are refused on loopback are lost in this family.
     fn lost(
         &self,
-        (service, port): (&'a Service, &'a ServicePort),
-        (socket, is_endpoint): (&'a Socket, [bool; 2]),
+        claims: &[Claim<'_>],
+        (socket, is_endpoint): (&Socket, [bool; 2]),
         excuse: &Result<bool, Gap>,
     ) -> (Judged<Lost>, Stratum) {
-        let number = (port.protocol, socket.local_port);
-        let all = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
-        let others = all.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES);
-        let others = others.map(|(service, port)| Claim::NodePort(service, port));
-        let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
-        let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
-        let claims = iter::once(Claim::NodePort(service, port)).chain(others).chain(pods);
-        let claims = claims.chain([Claim::Listener(socket, 1)]);
-        let contest = Contest::of(self.round, self.addressed, number, claims);
+        let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
+        let contest = Contest::of(self.round, self.addressed, (socket.protocol, socket.local_port), claims);
         self.addressed.over(is_everywhere(socket), |assumption, case| {
             contest.lost((assumption, case), excuse, |to, outcome| {
                 let is_endpoint = is_endpoint[Family::of(to.ip).index()];
                 !is_endpoint || to.ip.is_loopback() && outcome == Some(Outcome::Refused)
             })
         })
+    }
+
+    /// The NodePort, and the other claims that may get its connections.
+    fn claims<'c>(&'c self, (service, port): (&'c Service, &'c ServicePort), number: Port) -> Vec<Claim<'c>> {
+        let all = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
+        let others = all.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES);
+        let others = others.map(|(service, port)| Claim::NodePort(service, port));
+        let external = self.round.external_here(self.addressed, number).filter(|(_, other)| !ptr::eq(*other, port));
+        let external = external.map(|(address, port)| Claim::External(address, port));
+        let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
+        let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
+        iter::once(Claim::NodePort(service, port)).chain(others).chain(external).chain(pods).collect()
     }
 
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {

@@ -98,7 +98,7 @@ fn of_two_services_with_the_address_and_port_one_without_endpoints_takes_nothing
     };
     assert_eq!(severity(&two(World::without_endpoints)), Severity::Info);
     let summary = expect_problem(&RULE, &two(|it| it), &subject()).summary;
-    assert!(summary.contains("port 22/tcp go to this or another Service, and not to process sshd"), "{summary}");
+    assert!(summary.contains("port 22/tcp go to this Service or another claim, and not to process sshd"), "{summary}");
 }
 
 #[test]
@@ -148,6 +148,30 @@ fn a_socket_that_answers_nobody_hides_no_process_that_loses_the_address() {
         assert_eq!(evidence.severity, Severity::Critical, "{kind} {local}");
         assert!(evidence.summary.contains("and not to process nginx"), "{}", evidence.summary);
     }
+}
+
+#[test]
+fn of_a_service_without_endpoints_a_host_port_takes_the_connections() {
+    let of_service = |it: World| it.external_ip(PRIMARY[0]).without_endpoints();
+    let trap = Snapshot::healthy().service("trap", of_service).with_mode(Mode::Iptables);
+    let world = trap.listens_as("0.0.0.0:6666", daemon("nginx", 7));
+    assert_eq!(severity(&world), Severity::Critical);
+    assert_eq!(severity(&world.clone().pod("edge", |pod| pod.host_port(8080, 6666))), Severity::Info);
+    let mut unread = world;
+    unread.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+    let assumed = value(&expect_problem(&RULE, &unread, &subject()), "assumed");
+    assert!(assumed.starts_with("no unread pod has this hostPort"), "{assumed}");
+}
+
+#[test]
+fn of_a_service_without_endpoints_another_services_node_port_takes_the_connections() {
+    let taken = |change: fn(World) -> World| {
+        let of_service = |it: World| change(it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
+        let trap = Snapshot::healthy().service("trap", of_service).service("web", |it| it.node_port(30080));
+        severity(&trap.with_mode(Mode::Iptables).listens_as("0.0.0.0:30080", daemon("nginx", 7)))
+    };
+    assert_eq!(taken(|it| it), Severity::Critical);
+    assert_eq!(taken(World::without_endpoints), Severity::Info);
 }
 
 #[test]

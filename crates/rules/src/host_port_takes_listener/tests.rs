@@ -83,6 +83,17 @@ fn a_node_port_whose_service_does_not_get_the_connections_is_told() {
 }
 
 #[test]
+fn a_service_with_an_external_address_and_endpoints_takes_the_connections() {
+    let world = |change: fn(World) -> World| {
+        let of_service = |it: World| change(it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 80));
+        let world = edge(|_| ()).service("trap", of_service).with_mode(Mode::Iptables);
+        world.listens(&format!("{}:80", PRIMARY[0]))
+    };
+    expect_healthy(&RULE, &world(|it| it), &subject());
+    expect_problem(&RULE, &world(World::without_endpoints), &subject());
+}
+
+#[test]
 fn the_proxys_socket_for_a_health_check_is_left_to_the_rule_of_health_checks() {
     let checked = |world: Snapshot| {
         world.service("lb", |it| {

@@ -496,6 +496,17 @@ fn a_bounded_number_of_sockets_without_losses_is_judged() {
 }
 
 #[test]
+fn an_external_address_of_another_service_takes_the_connections_to_the_node_port() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let taken = |change: fn(World) -> World| {
+        let world = web(30080).service("taker", |it| change(taker(it))).with_mode(Mode::Iptables);
+        world.listens(&format!("{}:30080", PRIMARY[0]))
+    };
+    expect_healthy(&RULE, &taken(|it| it), &subject());
+    expect_problem(&RULE, &taken(World::without_endpoints), &subject());
+}
+
+#[test]
 fn a_socket_on_a_device_without_node_ports_loses_nothing() {
     let of_device = |it: &mut Socket| it.device = 3;
     let world = web(30080).address("eth1", "198.51.100.1");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::findings::Vantage;
 use portreeve_dataplane::Outcome;
 
-/// The result of a connection: one word, and a short text. An outcome is `None` if another Service may take the
+/// The result of a connection: one word, and a short text. An outcome is `None` if another claim may take the
 /// connection. `is_gate` is true if a feature gate may refuse NodePorts on loopback in nftables mode.
 pub(super) fn outcome(
     outcomes: impl Iterator<Item = Option<Outcome>>,
