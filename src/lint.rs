@@ -205,7 +205,7 @@ impl Args {
         let rules: Vec<Rows> = lint_rules().filter(is_requested).collect();
         let mut chosen = OF_MANIFESTS.iter().filter(|rule| rules.contains(&rule.rows()));
         let needs_range = has_port && chosen.any(|rule| rule.reads(portreeve_facts::Source::NodePortRange));
-        failures.extend(doubt(&range, &around.cluster).filter(|_| needs_range).map(|gap| (gap, None)));
+        failures.extend(doubt(&range, &around.cluster, &facts).filter(|_| needs_range).map(|gap| (gap, None)));
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),

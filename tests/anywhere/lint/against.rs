@@ -154,6 +154,18 @@ fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_ba
 }
 
 #[test]
+fn the_uid_of_a_manifest_does_not_show_that_its_service_exists() {
+    for (name, port, line) in [
+        ("default/api", 30080, "warning node-port-claimed-twice/refused"),
+        ("default/api", 40000, "warning node-port-range-mismatch/outside"),
+        ("shop/web", 31082, "info node-port-range-mismatch/band"),
+    ] {
+        let written = service(name, &format!("nodePort: {port}")).replace("{name: ", "{uid: u, name: ");
+        assert_eq!(with_cluster(&written), [format!("6:32 {line} Service {name} {port}/tcp")]);
+    }
+}
+
+#[test]
 fn a_number_that_another_service_loses_later_is_refused() {
     let cluster = write(&(CLUSTER.to_owned() + "---\n" + &service("shop/api", "nodePort: 30081")));
     let with = |manifests: &[&str]| found(&manifests.concat(), &["--against", &cluster]);

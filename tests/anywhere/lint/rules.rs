@@ -163,6 +163,10 @@ fn a_number_outside_the_range_is_refused() {
     for inside in ["30000", "30085"] {
         assert_eq!(found(&service("web", &format!("nodePort: {inside}")), &[]), NOTHING);
     }
+    // A Service with a uid may exist, so the assumed range may be wrong.
+    let export = manifest.replace("{name: web,", "{name: web, uid: u,");
+    let (code, _, stderr) = lint(&[("a.yaml", &export)], &["a.yaml"]);
+    assert!(code == 2 && stderr.contains("Service default/web has nodePort 32768"), "{code}: {stderr}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The parts of a cluster or a snapshot with which lint compares manifests.
 
+use std::sync::Arc;
+
 use crate::wording::number_field;
 use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
@@ -50,11 +52,15 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
 }
 
 /// A NodePort or a healthCheckNodePort outside the assumed range. Such a number makes the assumed range doubtful, but
-/// may also be left from an earlier range.
-pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+/// may also be left from an earlier range. Without Services of the cluster, a manifest with a uid may be an export, so
+/// its Service may exist.
+pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts, manifests: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
-    let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
-    let mut numbers = services.iter().flat_map(|service| service.numbers().map(move |number| (service, number)));
+    let unread = Unread::Reported("LintReport::failures");
+    let is_export = |it: &&Arc<Service>| cluster.services.gap().is_some() && it.uid.is_some();
+    let exports = manifests.services.known_part(unread).iter().filter(is_export);
+    let services = cluster.services.known_part(unread).iter().chain(exports).filter(|_| is_assumed);
+    let mut numbers = services.flat_map(|service| service.numbers().map(move |number| (service, number)));
     let (service, (number, port)) = numbers.find(|(_, (number, _))| !range.range.contains(*number))?;
     let Service { namespace, name, .. } = &**service;
     let (range, field) = (range.range, number_field(port));
@@ -67,7 +73,7 @@ pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{PortRange, Reading, healthy::gap};
+    use portreeve_facts::{PortRange, Reading, Uid, healthy::gap};
 
     #[test]
     fn a_failure_is_reported_once_and_a_kind_that_a_file_lacks_is_no_failure() {
@@ -93,12 +99,26 @@ mod tests {
 
     #[test]
     fn a_health_check_outside_of_the_assumed_range_makes_the_range_doubtful() {
+        let nothing = Snapshot::healthy().cluster;
         let world = |number| {
             Snapshot::healthy().service("lb", |it| it.with(|lb| lb.health_check_node_port = Some(number))).cluster
         };
-        assert_eq!(doubt(&NodePortRange::assumed(), &world(30010)), None);
-        let gap = doubt(&NodePortRange::assumed(), &world(20033)).expect("a doubt");
+        assert_eq!(doubt(&NodePortRange::assumed(), &world(30010), &nothing), None);
+        let gap = doubt(&NodePortRange::assumed(), &world(20033), &nothing).expect("a doubt");
         assert!(gap.detail.contains("Service default/lb has healthCheckNodePort 20033"), "{gap:?}");
+    }
+
+    #[test]
+    fn only_without_services_of_the_cluster_a_manifest_with_a_uid_makes_the_range_doubtful() {
+        let mut around = Snapshot::healthy().cluster;
+        let manifests = |uid: Option<Uid>| {
+            Snapshot::healthy().service("web", |it| it.node_port(40000).with(|web| web.uid = uid)).cluster
+        };
+        let exported = Some(Uid::from("u".to_owned()));
+        assert_eq!(doubt(&NodePortRange::assumed(), &around, &manifests(exported.clone())), None);
+        around.services = gap(Source::Services, Why::NotRequested);
+        assert!(doubt(&NodePortRange::assumed(), &around, &manifests(exported)).is_some());
+        assert_eq!(doubt(&NodePortRange::assumed(), &around, &manifests(None)), None);
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Linted {
         range: &NodePortRange,
         source: Source,
     ) -> Self {
-        around.cluster.node_port_range = match doubt(range, &around.cluster) {
+        around.cluster.node_port_range = match doubt(range, &around.cluster, &facts) {
             Some(gap) => Reading::Gap(gap),
             None => Reading::Seen(range.clone()),
         };
@@ -150,6 +150,12 @@ impl Linted {
         }
         let mut unsure = Vec::new();
         services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
+            // If the cluster was read, the uid and the managedFields of a manifest show nothing about the cluster.
+            if has_services && service.uid.is_some() {
+                let service = Arc::make_mut(&mut service);
+                service.uid = None;
+                service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
+            }
             if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone()))
                 && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before)
             {
