@@ -141,6 +141,10 @@ pub enum Refusal {
     NodePort,
     /// A `healthCheckNodePort` in a Service that is not a LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
+    /// A `healthCheckNodePort` of an update. The Service has this other number, and keeps the number while it stays a
+    /// LoadBalancer with `externalTrafficPolicy: Local` (`pkg/registry/core/service/storage/alloc.go`). Only lint finds
+    /// this reason.
+    HealthCheckReplaced(u16),
     /// A port of the node that another container of the pod also has, with the same protocol and `hostIP`.
     Twice,
     /// Like `Twice`, but in a pod template without one of the two hostPorts. In the host network, the API server adds

@@ -147,6 +147,31 @@ fn a_number_that_a_service_of_the_cluster_keeps_is_refused_only_to_others() {
 }
 
 #[test]
+fn another_health_check_port_than_a_service_has_is_refused_and_the_service_keeps_its_numbers() {
+    let front = |number: u16, node_port: u16| {
+        let health = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {number}");
+        service("shop/front", &format!("nodePort: {node_port}")).replace("type: NodePort", &health)
+    };
+    let cluster = write(&[CLUSTER, "---\n", &front(30083, 30082)].concat());
+    let with = |manifests: &[&str]| found(&manifests.concat(), &["--against", &cluster]);
+    let line = "7:24 warning port-field-refused/node-port Service shop/front 30084/tcp";
+    let update = front(30084, 30082);
+    assert_eq!(with(&[&update]), [line]);
+    assert_eq!(
+        sentence(&update, "port-field-refused", &["--against", &cluster]),
+        "healthCheckNodePort 30084 of Service shop/front would replace 30083, which the Service has: the API server refuses the object."
+    );
+    assert_eq!(with(&[&front(30083, 30082)]), [""; 0]);
+    assert_eq!(with(&[&update, &service("api", "nodePort: 30084")]), [line], "nobody else has this number");
+    let refused =
+        |number: u16| format!("15:32 warning node-port-claimed-twice/refused Service default/api {number}/tcp");
+    assert_eq!(with(&[&update, &service("api", "nodePort: 30083")]), [line, &*refused(30083)]);
+    let api = service("api", "nodePort: 30082");
+    assert_eq!(with(&[&front(30084, 30081), &api]), [line, &*refused(30082)], "the nodePort does not move either");
+    assert_eq!(with(&[&front(30083, 30081), &api]), [""; 0]);
+}
+
+#[test]
 fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_band() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 31081")), [""; 0]);
     let chosen = with_cluster(&service("shop/web", "nodePort: 31082"));

@@ -12,8 +12,8 @@ use crate::{
     made_by,
 };
 use portreeve_facts::{
-    self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, Reading,
-    Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    self as facts, Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
+    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -95,7 +95,8 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
         port.fixed = Some(false);
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
-        service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
+        // The API server refuses another number, so the Service keeps the number.
+        service.health_check_node_port = before.health_check_node_port.or(service.health_check_node_port);
         service.health_check_kept = service.health_check_node_port == before.health_check_node_port;
     }
     unsure
@@ -207,10 +208,20 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
+    /// The Service that a manifest updates, as it is in the cluster now.
+    pub(super) fn before(&self, service: &Manifest) -> Option<&Arc<Service>> {
+        self.held.get(&(service.namespace.clone(), service.name.clone()))
+    }
+
     /// The API server compares the numbers, and not the protocols.
     pub(super) fn has_already(&self, service: &Manifest, number: u16) -> bool {
-        let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
-        held.is_some_and(|it| it.numbers().any(|(its, _)| its == number))
+        self.before(service).is_some_and(|it| it.numbers().any(|(its, _)| its == number))
+    }
+
+    /// The healthCheckNodePort that the Service has, if the claim of an update is another healthCheckNodePort.
+    pub(super) fn replaced_health_check(&self, service: &Manifest, claim: &Claim) -> Option<u16> {
+        let Claimed::HealthCheckNodePort(number) = claim.what else { return None };
+        self.before(service)?.health_check_node_port.filter(|its| *its != number)
     }
 
     /// If the field belongs to a Service, the finding suggests free NodePorts.

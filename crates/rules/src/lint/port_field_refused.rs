@@ -1,4 +1,5 @@
-//! Port fields that the API server refuses because of the object itself, whatever other objects exist.
+//! Port fields that the API server refuses because of the object itself, or because of the number that the object has
+//! now. Other objects do not matter.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
@@ -11,7 +12,11 @@ pub(super) const ROWS: Rows =
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in &linted.manifests {
-        for Refused { claim, why } in &manifest.refused {
+        let alone = manifest.refused.iter().map(|Refused { claim, why }| (claim, *why));
+        let of_updates = manifest.claims.iter().filter_map(|claim| {
+            Some((claim, Refusal::HealthCheckReplaced(linted.replaced_health_check(manifest, claim)?)))
+        });
+        for (claim, why) in alone.chain(of_updates) {
             let Some((number, protocol)) = claim.what.port() else { continue };
             let is_wiped = matches!(why, Refusal::NodePort | Refusal::HealthCheck);
             if is_wiped && linted.has_already(manifest, number) {
@@ -29,6 +34,11 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                         "healthCheckNodePort {number} of {manifest} needs type LoadBalancer and externalTrafficPolicy: Local"
                     ),
                     format!("leave healthCheckNodePort out of {manifest}, or write both"),
+                ),
+                Refusal::HealthCheckReplaced(its) => (
+                    "node-port",
+                    format!("healthCheckNodePort {number} of {manifest} would replace {its}, which the Service has"),
+                    format!("leave healthCheckNodePort out of {manifest}, or write {its}"),
                 ),
                 Refusal::Twice | Refusal::TwiceInPods => (
                     "twice",
@@ -53,7 +63,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     format!("leave the hostPort out of {manifest}: in the host's network it is the containerPort"),
                 ),
             };
-            let refused = if *why == Refusal::TwiceInPods { "its pods" } else { "the object" };
+            let refused = if why == Refusal::TwiceInPods { "its pods" } else { "the object" };
             let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses {refused}."))
                 .in_cluster()
                 .variant(variant)
