@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Limits, Round, Rule,
-    capped::Capped,
+    capped::{Capped, OF_RULE},
     each_service::each_service,
     free_ports::Alternatives,
     ids,
@@ -30,6 +30,9 @@ pub(super) static RULE: Rule =
 /// The largest number of claims of one kind that are compared with one claim. A file may claim one number a hundred
 /// thousand times.
 const MOST_COMPARED: usize = 64;
+/// The largest number of comparisons of claims with pods. Two files may have a hundred thousand Services and a hundred
+/// thousand workloads with one number.
+const MOST_WITH_PODS: usize = OF_RULE * MOST_COMPARED;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -53,6 +56,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     // All Services are read to find a free number.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
+    let mut left = MOST_WITH_PODS;
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
         // Conflicts are counted without comparing all pairs. A claim conflicts with all other claims, except claims of
@@ -74,8 +78,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
             // If another proxy serves the Service, this node's proxy does not serve the nodePort.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
-            let of_pods = of_pods.into_iter().flatten();
-            let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
+            let of_pods = of_pods.map_or(&[][..], Vec::as_slice);
+            if of_pods.len() > left {
+                capped.leave_out();
+            }
+            let of_pods = &of_pods[..of_pods.len().min(left)];
+            left -= of_pods.len();
+            let others = others.chain(of_pods.iter().filter_map(|other| Some((*other, claim.clash_with(other)?))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
             let all = if compared.len() == claims.len() {

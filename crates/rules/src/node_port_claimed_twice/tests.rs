@@ -346,6 +346,24 @@ fn a_services_own_pods_in_the_hosts_network_are_information() {
 }
 
 #[test]
+fn of_many_services_with_the_number_of_many_workloads_only_the_first_are_compared_with_workloads() {
+    let twin = |world: Snapshot, n: usize| world.service(&format!("a{n}"), |it| it.node_port(30777));
+    let world = (0..=2 * MOST_COMPARED).fold(Snapshot::healthy(), twin);
+    let named = |world, n: usize| with_workload(world, |workload| workload.name = format!("w{n}"));
+    let world = (0..MOST_WITH_PODS / (2 * MOST_COMPARED)).fold(world, named);
+    let judged = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+    let more = |judgement: &Judgement| match &judgement.verdict {
+        Verdict::Problem(evidence) => evidence.values.last().map(|(_, value)| value.clone()),
+        _ => None,
+    };
+    let of_services = 2 * MOST_COMPARED - MOST_LISTED;
+    let of_all = of_services + MOST_WITH_PODS / (2 * MOST_COMPARED);
+    assert_eq!(more(&judged[0]), Some(format!("and {of_all} more")));
+    assert_eq!(more(&judged[2 * MOST_COMPARED]), Some(format!("and {of_services} more")));
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+}
+
+#[test]
 fn of_many_numbers_a_few_of_each_service_are_told_and_that_there_are_more() {
     let many = |it: World| {
         it.node_port(30777).with(|service| {
