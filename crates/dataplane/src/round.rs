@@ -9,7 +9,7 @@ use std::{
 use super::{
     assumptions::Assumptions,
     by_port::{ByPort, Port, by_port},
-    claim::ClaimKind,
+    claim::{Claim, ClaimKind},
     contest::{Behind, MOST_SERVICES},
     endpoints::Endpoints,
     external_address::ExternalAddress,
@@ -137,21 +137,21 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// The external addresses of this node with this port. A file may have any number of Services, so one address has
-    /// at most one Service more than [a contest compares](MOST_SERVICES).
-    pub fn external_here(
-        &self,
-        addressed: &Addressed<'_>,
-        port: Port,
-    ) -> impl Iterator<Item = (ExternalAddress<'a>, &'a ServicePort)> {
+    /// The claims of Services to this port: NodePorts, and external addresses of this node. A file may have any number
+    /// of Services, so a NodePort and an address have at most one Service more than [a contest
+    /// compares](MOST_SERVICES).
+    pub fn claims_of_services(&self, addressed: &Addressed<'_>, port: Port) -> Vec<Claim<'a>> {
+        let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 1);
+        let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
         let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        self.external_at(port).filter(move |(address, _)| {
+        let external = self.external_at(port).filter(|(address, _)| {
             addressed.locals.binary_search_by_key(&address.ip, |local| local.ip).is_ok() && {
                 let services = known.entry(address.ip).or_default();
                 *services += 1;
                 *services <= MOST_SERVICES + 1
             }
-        })
+        });
+        node_ports.chain(external.map(|(address, port)| Claim::External(address, port))).collect()
     }
 
     /// The ports of Services that this node's proxy does not serve: nodePorts, and for a Service with an external

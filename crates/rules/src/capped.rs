@@ -3,7 +3,9 @@
 
 use std::{cmp::Reverse, collections::HashMap};
 
-use crate::findings::{Judgement, Subject, Verdict};
+use super::wording::MOST_LISTED;
+use crate::findings::{Evidence, Judgement, Subject, Verdict};
+use portreeve_dataplane::Port;
 use portreeve_facts::{Gap, Snapshot, Source, Why};
 
 /// The largest number of judgements about one subject.
@@ -79,10 +81,32 @@ impl<'a> Capped<'a> {
     }
 }
 
+/// Merges the losses of the first sockets of a port into one problem. Also returns the reasons why sockets were not
+/// judged, or are not reported. A user can make any number of sockets on one port.
+pub(super) fn of_sockets(
+    port: Port,
+    mut losses: impl Iterator<Item = Result<Evidence, Gap>>,
+) -> (Option<Evidence>, Vec<Gap>) {
+    let (mut problem, mut unknown): (Option<Evidence>, Vec<Gap>) = (None, Vec::new());
+    for lost in losses.by_ref().take(MOST_LISTED) {
+        match lost {
+            Ok(lost) => problem = problem.into_iter().chain([lost]).reduce(Evidence::merge),
+            Err(gap) => unknown.push(gap),
+        }
+    }
+    unknown.extend(losses.next().map(|_| too_many_sockets(port)));
+    (problem, unknown)
+}
+
+pub(super) fn too_many_sockets((protocol, number): Port) -> Gap {
+    let detail = format!("{number}/{protocol} has too many sockets: some that may lose connections are not reported");
+    Gap::new(Source::Listeners, Why::TooMuch, detail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::{Evidence, Severity};
+    use crate::findings::Severity;
     use portreeve_facts::Service;
 
     fn problem(name: usize, severity: Severity) -> Judgement {

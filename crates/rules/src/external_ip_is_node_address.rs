@@ -11,6 +11,7 @@ use std::{
 use super::{
     Limits, Round, Rule,
     assumed::{assuming, at_least},
+    capped::of_sockets,
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
     ids,
@@ -18,7 +19,7 @@ use super::{
     node_ports::if_served,
     remedies::{keep_external_ips_out, move_off, release_all, release_to},
     socket_needs::{Ports, SocketNeed},
-    wording::{LOSERS, MOST_LISTED, listed, service_in_words, too_many_sockets, with_socket},
+    wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
@@ -128,20 +129,9 @@ impl Here<'_, '_> {
         // An address of this node is judged here, even if the Node object does not list the address.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
-                let (mut problem, mut unknown): (Option<Evidence>, Option<Gap>) = (None, None);
-                for lost in self.losses(claim, owners, port) {
-                    match lost {
-                        Ok(lost) => {
-                            problem = Some(match problem.take() {
-                                Some(first) => first.merge(lost),
-                                None => lost,
-                            });
-                        }
-                        Err(gap) => unknown = unknown.or(Some(gap)),
-                    }
-                }
+                let (problem, unknown) = self.losses(claim, owners, port);
                 judgements.extend(problem.map(|it| judgement(Some(port), Verdict::Problem(it))));
-                judgements.extend(unknown.map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
+                judgements.extend(unknown.into_iter().next().map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
             }
         }
         let severity = self.severity(claim.ip, owners);
@@ -197,16 +187,16 @@ impl Here<'_, '_> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
-    /// The losses of the listeners on a port of the Service.
+    /// The losses of the listeners on a port of the Service, and the reasons why a loss is unknown.
     fn losses(
         &self,
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
-    ) -> Vec<Result<Evidence, Gap>> {
+    ) -> (Option<Evidence>, Vec<Gap>) {
         let listeners = match &self.listeners {
             Ok(listeners) => listeners.at((port.protocol, port.port)),
-            Err(gap) => return vec![Err(gap.clone())],
+            Err(gap) => return (None, vec![gap.clone()]),
         };
         // If NAT translates the destination, packets arrive at another address.
         let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
@@ -247,13 +237,9 @@ impl Here<'_, '_> {
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
         sockets.sort_by_key(|socket| (socket.device != 0, socket.local.is_unspecified()));
         let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
-        let mut losses: Vec<_> = losses.take(MOST_LISTED + 1).collect();
-        if let Some(last) = losses.get_mut(MOST_LISTED) {
-            *last = Err(too_many_sockets(MOST_LISTED, (port.protocol, port.port), LOSERS));
-        }
-        let no_udp = self.snapshot.kernel.no_udp.as_ref().filter(|_| port.protocol == Protocol::Udp);
-        losses.extend(no_udp.map(|gap| Err(gap.clone())));
-        losses
+        let (problem, mut unknown) = of_sockets((port.protocol, port.port), losses);
+        unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
+        (problem, unknown)
     }
 
     /// Whether a controller added the address to this node for the Service, and no Node owns the address.

@@ -1,10 +1,7 @@
 //! A pod's hostPort is the port of a process. Either the pod gets the connections of the process, or the pod gets no
 //! network.
 
-use std::{
-    cell::{Cell, LazyCell},
-    iter,
-};
+use std::{cell::Cell, collections::HashMap, iter};
 
 use super::{
     Limits, Round, Rule,
@@ -19,8 +16,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, MOST_SERVICES, Need, Outcome, Port, group,
-    is_everywhere, owner_name, place, unsettled, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Need, Outcome, Port, group, is_everywhere, owner_name,
+    place, unsettled, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
@@ -50,6 +47,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
+    let mut services: HashMap<Port, Vec<Claim<'_>>> = HashMap::new();
     let taken = of_pods.flat_map(|(pod, port, number)| {
         let is_here = snapshot.cluster.unknown_node().is_none();
         let starts = is_here && !pod.has_begun() && node_ports.at(number).is_empty();
@@ -57,8 +55,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         // If the runtime has to open the port, a stuck pod has no redirection.
         let has_none = stuck.is_some() && holds_host_ports(runtime) == Some(true);
         let sockets = workers(node.listening.at(number)).into_iter().filter(|_| !has_none);
-        let claims = LazyCell::new(|| node.claims((pod, port), number));
-        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket, &claims));
+        let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
+        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket, services));
         stuck.into_iter().chain(taken).collect::<Vec<_>>()
     });
     let mut capped = Capped::of(snapshot, Source::Pods);
@@ -69,10 +67,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for (number, port) in
             pod.node_ports().filter(|(number, port)| node_ports.at((port.protocol, *number)).is_empty())
         {
-            let sockets = workers(node.listening.at((port.protocol, number))).into_iter();
-            let of = PortOf::Workload(workload);
-            let claims = LazyCell::new(|| node.claims((&pod, port), (port.protocol, number)));
-            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket, &claims)));
+            let (of, number) = (PortOf::Workload(workload), (port.protocol, number));
+            let sockets = workers(node.listening.at(number)).into_iter();
+            let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
+            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket, services)));
         }
     }
     Ok(judgements)
@@ -89,25 +87,18 @@ struct Node<'r, 'a> {
 }
 
 impl Node<'_, '_> {
-    /// The hostPort, and the other claims that may get its connections.
-    fn claims<'c>(&'c self, (pod, port): (&'c Pod, &'c ContainerPort), number: Port) -> Vec<Claim<'c>> {
-        let services = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
-        let services = services.take(MOST_SERVICES + 1).map(|(service, port)| Claim::NodePort(service, port));
-        let external = self.round.external_here(self.addressed, number);
-        let external = external.map(|(address, port)| Claim::External(address, port));
-        iter::once(Claim::HostPort(pod, port)).chain(services).chain(external).collect()
-    }
-
+    /// `services` are the claims of Services that may get the connections to the hostPort.
     fn judge(
         &self,
         of: PortOf<'_>,
         (pod, port): (&Pod, &ContainerPort),
         socket: &Socket,
-        claims: &[Claim<'_>],
+        services: &[Claim<'_>],
     ) -> Option<Judgement> {
         let number = (port.protocol, socket.local_port);
-        let is_node_port = claims.iter().any(|it| matches!(it, Claim::NodePort(..)));
-        let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
+        let is_node_port = services.iter().any(|it| matches!(it, Claim::NodePort(..)));
+        let claims = iter::once(Claim::HostPort(pod, port)).chain(services.iter().copied());
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);

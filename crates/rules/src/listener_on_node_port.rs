@@ -7,6 +7,7 @@ use std::{cmp::Reverse, collections::BTreeSet, iter, ptr};
 use super::{
     Limits, Round, Rule,
     assumed::{assuming, at_least},
+    capped::{of_sockets, too_many_sockets},
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
     host_port_takes_listener::keeps_host_port,
@@ -14,12 +15,12 @@ use super::{
     node_ports::{if_served, range_in_words},
     remedies::{another_number, move_off},
     socket_needs::{Ports, SocketNeed},
-    wording::{LOSERS, MOST_LISTED, capital, too_many_sockets, with_socket},
+    wording::{MOST_LISTED, capital, with_socket},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, MOST_SERVICES, Outcome, Part, Port, Stratum,
-    covers, is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
+    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -37,22 +38,27 @@ pub(super) static RULE: Rule = Rule::of(
 
 /// The largest number of sockets that are judged on one NodePort.
 const MOST_JUDGED: usize = 1 << 10;
+/// The index of the device `lo` (Linux include/net/flow.h, `LOOPBACK_IFINDEX`).
+const LOOPBACK: u32 = 1;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let (listeners, node_ports, addressed) = (round.listeners()?, round.node_ports()?, round.addressed()?);
 
-    let contested = node_ports.ports().map(|(port, services)| (services, listeners.at(port)));
-    let mut contested = contested.filter(|(_, sockets)| !sockets.is_empty()).peekable();
+    let contested = node_ports.ports().map(|(port, services)| (port, services, listeners.at(port)));
+    let mut contested = contested.filter(|(.., sockets)| !sockets.is_empty()).peekable();
     if contested.peek().is_none() {
         return Ok(Vec::new());
     }
     let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
-    let judged = contested.flat_map(|(services, sockets)| {
+    let judged = contested.flat_map(|(port, services, sockets)| {
         let mut sockets = workers(sockets);
         sockets.sort_by_cached_key(|(socket, _)| node.rank(socket));
-        services.iter().flat_map(|&(service, port)| node.judge_some(service, port, &sockets)).collect::<Vec<_>>()
+        let pods = round.host_ports().into_iter().flat_map(|all| all.at(port));
+        let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
+        let claims: Vec<_> = round.claims_of_services(addressed, port).into_iter().chain(pods).collect();
+        services.iter().flat_map(|of| node.judge_some(*of, port, &claims, &sockets)).collect::<Vec<_>>()
     });
     Ok(judged.collect())
 }
@@ -68,42 +74,49 @@ struct Node<'r, 'a> {
 impl Node<'_, '_> {
     /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
     fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
-        let local = self.addressed.locals.iter().find(|it| it.ip == socket.local);
-        let is_left_out =
-            |it: &LocalAddress| it.vrf || self.addressed.assumptions.agree(|a| a.captures(*it)) == Some(false);
+        let Addressed { locals, assumptions, .. } = self.addressed;
+        let local = locals.binary_search_by_key(&socket.local, |it| it.ip).ok().map(|index| locals[index]);
+        let is_left_out = |it: LocalAddress| it.vrf || assumptions.agree(|a| a.captures(it)) == Some(false);
         let everywhere = socket.local.is_unspecified();
         let gets_less = !everywhere && local.is_none_or(is_left_out);
-        (socket.local.is_loopback(), socket.device != 0, gets_less, !everywhere)
+        (socket.local.is_loopback() || socket.device == LOOPBACK, socket.device != 0, gets_less, !everywhere)
     }
 
-    /// The judgements about one port of a Service. `sockets` is sorted by [`Self::rank`].
-    fn judge_some(&self, service: &Service, port: &ServicePort, sockets: &[(&Socket, usize)]) -> Vec<Judgement> {
-        let number = (port.protocol, port.node_port.unwrap_or_default());
-        let claims = self.claims((service, port), number);
-        let (mut verdicts, mut latent): (Vec<Verdict>, Vec<Evidence>) = (Vec::new(), Vec::new());
-        let judged = sockets.iter().take(MOST_JUDGED);
-        for verdict in judged.filter_map(|it| self.judge(service, port, *it, &claims)) {
-            match verdict {
-                Verdict::Problem(evidence) if !evidence.variant.is_empty() => latent.push(evidence),
-                verdict => verdicts.push(verdict),
+    /// The judgements about one port of a Service. `claims` has all Services and pods, and `sockets` is sorted by
+    /// [`Self::rank`].
+    fn judge_some(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        number: Port,
+        claims: &[Claim<'_>],
+        sockets: &[(&Socket, usize)],
+    ) -> Vec<Judgement> {
+        let is_other = |it: &Claim<'_>| match it {
+            Claim::NodePort(_, of) | Claim::External(_, of) => !ptr::eq(*of, port),
+            _ => true,
+        };
+        let others = claims.iter().copied().filter(is_other);
+        let claims: Vec<Claim<'_>> = iter::once(Claim::NodePort(service, port)).chain(others).collect();
+        let mut latent: Vec<Evidence> = Vec::new();
+        let found = sockets.iter().take(MOST_JUDGED).filter_map(|it| self.judge(service, port, *it, &claims));
+        let lost = found.filter_map(|it| match it {
+            Ok(evidence) if !evidence.variant.is_empty() => {
+                latent.push(evidence);
+                None
             }
-            if verdicts.len() > MOST_LISTED {
-                break;
-            }
-        }
-        if let Some(last) = verdicts.get_mut(MOST_LISTED) {
-            *last = Verdict::Unknown(too_many_sockets(MOST_LISTED, number, LOSERS));
-        } else if sockets.len() > MOST_JUDGED {
-            verdicts.push(Verdict::Unknown(too_many_sockets(MOST_JUDGED, number, "listen")));
-        }
+            it => Some(it),
+        });
+        let left_out = (sockets.len() > MOST_JUDGED).then(|| Err(too_many_sockets(number)));
+        let (problem, unknown) = of_sockets(number, lost.chain(left_out));
         latent.sort_by_key(|it| Reverse(it.severity));
         let all = latent.len();
         let latent = latent.into_iter().take(MOST_LISTED).reduce(Evidence::merge).map(|latent| {
             let latent = latent.and_more("listener", all, MOST_LISTED);
             if_served(self.round, service, Part::NodePorts, Verdict::Problem(latent))
         });
+        let verdicts = problem.map(Verdict::Problem).into_iter().chain(unknown.into_iter().map(Verdict::Unknown));
         let judgement = |verdict| Judgement::on_port(Subject::service(service), number, verdict);
-        verdicts.into_iter().chain(latent).map(judgement).collect()
+        verdicts.chain(latent).map(judgement).collect()
     }
 
     fn judge(
@@ -112,7 +125,7 @@ impl Node<'_, '_> {
         port: &ServicePort,
         (socket, workers): (&Socket, usize),
         claims: &[Claim<'_>],
-    ) -> Option<Verdict> {
+    ) -> Option<Result<Evidence, Gap>> {
         let endpoint = Family::BOTH.map(|it| self.round.is_endpoint(self.addressed, (service, port), it, socket));
         let is_endpoint = endpoint.each_ref().map(|it| *it == Ok(true));
         let may_be_endpoint = endpoint.each_ref().map(|it| *it != Ok(false));
@@ -128,17 +141,17 @@ impl Node<'_, '_> {
             },
             (_, lost) => lost,
         };
-        let verdict = match lost {
+        let evidence = match lost {
             Judged::Certain(lost, more) => {
-                Verdict::Problem(at_least(self.evidence(service, port, socket, workers, &lost), more.as_ref()))
+                at_least(self.evidence(service, port, socket, workers, &lost), more.as_ref())
             }
-            Judged::Depends { on, .. } => Verdict::Unknown(on),
+            Judged::Depends { on, .. } => return Some(Err(on)),
             Judged::Never => {
                 let is_endpoint = is_endpoint.contains(&true);
-                Verdict::Problem(self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?)
+                self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?
             }
         };
-        Some(assuming(stratum, everywhere, verdict))
+        assuming(stratum, everywhere, Verdict::Problem(evidence)).into_problem().map(Ok)
     }
 
     fn latent(
@@ -171,18 +184,6 @@ impl Node<'_, '_> {
                 !is_endpoint || to.ip.is_loopback() && outcome == Some(Outcome::Refused)
             })
         })
-    }
-
-    /// The NodePort, and the other claims that may get its connections.
-    fn claims<'c>(&'c self, (service, port): (&'c Service, &'c ServicePort), number: Port) -> Vec<Claim<'c>> {
-        let all = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
-        let others = all.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES);
-        let others = others.map(|(service, port)| Claim::NodePort(service, port));
-        let external = self.round.external_here(self.addressed, number).filter(|(_, other)| !ptr::eq(*other, port));
-        let external = external.map(|(address, port)| Claim::External(address, port));
-        let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
-        let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
-        iter::once(Claim::NodePort(service, port)).chain(others).chain(external).chain(pods).collect()
     }
 
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::findings::Evidence;
-use portreeve_dataplane::{Port, owner_evidence, socket_in_words};
-use portreeve_facts::{Gap, Service, ServicePort, Snapshot, Socket, Source, Why, text};
+use portreeve_dataplane::{owner_evidence, socket_in_words};
+use portreeve_facts::{Service, ServicePort, Snapshot, Socket, text};
 
 /// The largest number of items in a list. The evidence also has the number of the items that are not listed.
 pub(super) const MOST_LISTED: usize = 16;
@@ -24,14 +24,6 @@ pub(super) fn service_in_words(service: &Service) -> String {
 /// The field that has one of the [`Service::numbers`].
 pub(super) fn number_field(port: Option<&ServicePort>) -> &'static str {
     if port.is_some() { "nodePort" } else { "healthCheckNodePort" }
-}
-
-pub(super) const LOSERS: &str = "lose connections or are undecided";
-
-/// The reason why some sockets on a port are not reported.
-pub(super) fn too_many_sockets(most: usize, (protocol, number): Port, which: &str) -> Gap {
-    let detail = format!("more than {most} sockets on {number}/{protocol} {which}: the others are not reported");
-    Gap::new(Source::Listeners, Why::TooMuch, detail)
 }
 
 pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {

@@ -454,6 +454,17 @@ fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_lo
 }
 
 #[test]
+fn many_sockets_on_the_device_lo_do_not_hide_what_a_socket_on_another_device_loses() {
+    let on = |world: Snapshot, device: u32, name: &str| {
+        let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(name, device));
+        world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
+    };
+    let world = (1..=40).fold(web(30080), |world, n| on(world, LOOPBACK, &format!("daemon-{n}")));
+    assert_eq!(affects(&world).0, Severity::Warning);
+    assert_eq!(affects(&on(world, 2, "sshd")).0, Severity::Critical);
+}
+
+#[test]
 fn of_many_sockets_the_worst_are_reported_and_the_others_are_unknown() {
     let world = (1..=40).fold(web(30080).with_mode(Mode::Iptables), |world, n| {
         world.listens_as(&format!("127.0.0.{n}:30080"), daemon(&format!("daemon-{n}"), n))
