@@ -20,7 +20,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{
-    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, if_requested,
+    ClaimOf, ContainerPort, Gap, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Why, Workload,
+    if_requested,
 };
 
 pub(super) static RULE: Rule =
@@ -56,7 +57,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     // All Services are read to find a free number.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
-    let mut left = MOST_WITH_PODS;
+    let (mut left, mut left_out) = (MOST_WITH_PODS, None);
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
         // Conflicts are counted without comparing all pairs. A claim conflicts with all other claims, except claims of
@@ -80,7 +81,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.map_or(&[][..], Vec::as_slice);
             if of_pods.len() > left {
-                capped.leave_out();
+                let detail = "too many Services and pods have one number: not all are compared";
+                left_out = Some(Gap::new(Source::Pods, Why::TooMuch, detail));
             }
             let of_pods = &of_pods[..of_pods.len().min(left)];
             left -= of_pods.len();
@@ -114,8 +116,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             }
         }
     }
-    let unread = unread.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap)));
-    unread.into_iter().for_each(|judgement| capped.push(judgement));
+    let unknown = |gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap));
+    unread.into_iter().chain(left_out).map(unknown).for_each(|judgement| capped.push(judgement));
     Ok(capped.all())
 }
 

@@ -7,7 +7,7 @@ use crate::{
     },
 };
 use portreeve_facts::{
-    Controller, Why, WorkloadKind,
+    Controller, WorkloadKind,
     healthy::{World, gap, ip, seen},
 };
 
@@ -360,7 +360,7 @@ fn of_many_services_with_the_number_of_many_workloads_only_the_first_are_compare
     let of_all = of_services + MOST_WITH_PODS / (2 * MOST_COMPARED);
     assert_eq!(more(&judged[0]), Some(format!("and {of_all} more")));
     assert_eq!(more(&judged[2 * MOST_COMPARED]), Some(format!("and {of_services} more")));
-    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
+    assert!(matches!(&judged.last().expect("some").verdict, Verdict::Unknown(gap) if gap.source == Source::Pods));
 }
 
 #[test]
