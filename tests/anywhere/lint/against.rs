@@ -172,6 +172,18 @@ fn another_health_check_port_than_a_service_has_is_refused_and_the_service_keeps
 }
 
 #[test]
+fn a_service_that_is_refused_for_a_field_of_its_own_keeps_its_numbers() {
+    let web = |name: &str| {
+        service("shop/web", &format!("name: a, nodePort: 30079}}, {{port: 81, name: {name}, nodePort: 31081"))
+    };
+    let api = service("api", "nodePort: 30080");
+    assert_eq!(with_cluster(&(web("b") + &api)), [""; 0]);
+    let lines = with_cluster(&(web("a") + &api));
+    let refused = "13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp";
+    assert!(lines.len() == 2 && lines[0].contains("port-field-refused/twice") && lines[1] == refused, "{lines:?}");
+}
+
+#[test]
 fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_band() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 31081")), [""; 0]);
     let chosen = with_cluster(&service("shop/web", "nodePort: 31082"));

@@ -13,7 +13,7 @@ use crate::{
 };
 use portreeve_facts::{
     self as facts, Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
-    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    Reading, Refusal, Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -213,15 +213,25 @@ impl Linted {
         self.held.get(&(service.namespace.clone(), service.name.clone()))
     }
 
-    /// The API server compares the numbers, and not the protocols.
-    pub(super) fn has_already(&self, service: &Manifest, number: u16) -> bool {
-        self.before(service).is_some_and(|it| it.numbers().any(|(its, _)| its == number))
-    }
-
-    /// The healthCheckNodePort that the Service has, if the claim of an update is another healthCheckNodePort.
-    pub(super) fn replaced_health_check(&self, service: &Manifest, claim: &Claim) -> Option<u16> {
-        let Claimed::HealthCheckNodePort(number) = claim.what else { return None };
-        self.before(service)?.health_check_node_port.filter(|its| *its != number)
+    /// The fields that the API server refuses because of the object itself, or because of the number that the object
+    /// has now.
+    pub(super) fn refused<'m>(&self, manifest: &'m Manifest) -> impl Iterator<Item = (&'m Claim, Refusal)> {
+        let before = self.before(manifest);
+        let alone = manifest.refused.iter().map(|Refused { claim, why }| (claim, *why));
+        let alone = alone.filter(move |(claim, why)| {
+            // The API server removes a number that the Service has. It compares the numbers, and not the protocols.
+            let number = claim.what.port().map(|(number, _)| number);
+            let is_had = before.is_some_and(|it| it.numbers().any(|(its, _)| Some(its) == number));
+            !(is_had && matches!(why, Refusal::NodePort | Refusal::HealthCheck))
+        });
+        let replaced = manifest.claims.iter().filter_map(move |claim| match claim.what {
+            Claimed::HealthCheckNodePort(number) => {
+                let its = before?.health_check_node_port.filter(|its| *its != number)?;
+                Some((claim, Refusal::HealthCheckReplaced(its)))
+            }
+            _ => None,
+        });
+        alone.chain(replaced)
     }
 
     /// If the field belongs to a Service, the finding suggests free NodePorts.

@@ -28,7 +28,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
         let own = (&*manifest.namespace, &*manifest.name);
         let its_own = linted.before(manifest);
-        let mut is_refused = manifest.claims.iter().any(|it| linted.replaced_health_check(manifest, it).is_some());
+        let mut is_refused = linted.refused(manifest).next().is_some();
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
                 Claimed::NodePort(number, protocol) => (number, protocol, "nodePort"),

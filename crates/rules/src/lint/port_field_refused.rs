@@ -4,7 +4,7 @@
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
 use crate::ids::{self, Rows};
-use portreeve_facts::{Refusal, Refused};
+use portreeve_facts::Refusal;
 
 pub(super) const ROWS: Rows =
     Rows { rule: ids::PORT_FIELD_REFUSED.name, variants: &["node-port", "twice", "host-network"] };
@@ -12,16 +12,8 @@ pub(super) const ROWS: Rows =
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in &linted.manifests {
-        let alone = manifest.refused.iter().map(|Refused { claim, why }| (claim, *why));
-        let of_updates = manifest.claims.iter().filter_map(|claim| {
-            Some((claim, Refusal::HealthCheckReplaced(linted.replaced_health_check(manifest, claim)?)))
-        });
-        for (claim, why) in alone.chain(of_updates) {
+        for (claim, why) in linted.refused(manifest) {
             let Some((number, protocol)) = claim.what.port() else { continue };
-            let is_wiped = matches!(why, Refusal::NodePort | Refusal::HealthCheck);
-            if is_wiped && linted.has_already(manifest, number) {
-                continue;
-            }
             let (variant, what, remedy) = match why {
                 Refusal::NodePort => (
                     "node-port",
