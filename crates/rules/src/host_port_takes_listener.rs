@@ -48,7 +48,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
     let mut services: HashMap<Port, Vec<Claim<'_>>> = HashMap::new();
-    let taken = of_pods.flat_map(|(pod, port, number)| {
+    let mut capped = Capped::of(snapshot, Source::Pods);
+    for (pod, port, number) in of_pods {
         let is_here = snapshot.cluster.unknown_node().is_none();
         let starts = is_here && !pod.has_begun() && node_ports.at(number).is_empty();
         let stuck = starts.then(|| node.judge_start(pod, port, number.1)).flatten();
@@ -57,10 +58,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let sockets = workers(node.listening.at(number)).into_iter().filter(|_| !has_none);
         let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
         let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket, services));
-        stuck.into_iter().chain(taken).collect::<Vec<_>>()
-    });
-    let mut capped = Capped::of(snapshot, Source::Pods);
-    taken.chain(unread_pod(snapshot)).for_each(|judgement| capped.push(judgement));
+        stuck.into_iter().chain(taken).for_each(|judgement| capped.push(judgement));
+    }
+    unread_pod(snapshot).into_iter().for_each(|judgement| capped.push(judgement));
     let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
         let pod = next_pod(snapshot, workload);
