@@ -80,7 +80,7 @@ pub use redirections::{Redirections, meet, share_table};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled};
 pub use service_lb::sent_to_node_port;
-pub use sockets::{is_bound, place, socket_in_words, workers};
+pub use sockets::{is_bound, is_on_loopback, place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};
 pub use vantage::{is_everywhere, vantage_points};
 

@@ -36,6 +36,12 @@ pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
+/// Whether a socket is on an address of loopback, or is bound to the device `lo`. This device has the index 1 (Linux
+/// include/net/flow.h, `LOOPBACK_IFINDEX`). Other hosts do not reach such a socket, and a user can make any number.
+pub fn is_on_loopback(socket: &Socket) -> bool {
+    socket.local.is_loopback() || socket.device == 1
+}
+
 /// `tcp LISTEN 0.0.0.0:30080`, and the device, if the socket is bound to a device.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);

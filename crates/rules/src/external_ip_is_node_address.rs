@@ -23,8 +23,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, MOST_SERVICES, mode_in_words,
-    owner_name, workers,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, MOST_SERVICES, is_on_loopback,
+    mode_in_words, owner_name, workers,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -235,7 +235,7 @@ impl Here<'_, '_> {
         let sockets = workers(listeners).into_iter().map(|(socket, _)| socket);
         let mut sockets: Vec<&Socket> = sockets.filter(takes_part).collect();
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
-        sockets.sort_by_key(|socket| (socket.device != 0, socket.local.is_unspecified()));
+        sockets.sort_by_key(|socket| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
         let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
         let (problem, mut unknown) = of_sockets((port.protocol, port.port), losses);
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Need, Outcome, Port, group, is_everywhere, owner_name,
-    place, unsettled, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Need, Outcome, Port, group, is_everywhere,
+    is_on_loopback, owner_name, place, unsettled, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
@@ -47,6 +47,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
+    let sockets_at = |number: Port| {
+        let mut sockets = workers(listening.at(number));
+        sockets.sort_by_key(|(socket, _)| is_on_loopback(socket));
+        sockets.into_iter().map(|(socket, _)| socket)
+    };
     let mut services: HashMap<Port, Vec<Claim<'_>>> = HashMap::new();
     let mut capped = Capped::of(snapshot, Source::Pods);
     for (pod, port, number) in of_pods {
@@ -55,9 +60,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let stuck = starts.then(|| node.judge_start(pod, port, number.1)).flatten();
         // If the runtime has to open the port, a stuck pod has no redirection.
         let has_none = stuck.is_some() && holds_host_ports(runtime) == Some(true);
-        let sockets = workers(node.listening.at(number)).into_iter().filter(|_| !has_none);
+        let sockets = sockets_at(number).filter(|_| !has_none);
         let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
-        let taken = sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket, services));
+        let taken = sockets.filter_map(|socket| node.judge(PortOf::Pod(pod), (pod, port), socket, services));
         stuck.into_iter().chain(taken).for_each(|judgement| capped.push(judgement));
     }
     unread_pod(snapshot).into_iter().for_each(|judgement| capped.push(judgement));
@@ -68,9 +73,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             pod.node_ports().filter(|(number, port)| node_ports.at((port.protocol, *number)).is_empty())
         {
             let (of, number) = (PortOf::Workload(workload), (port.protocol, number));
-            let sockets = workers(node.listening.at(number)).into_iter();
             let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
-            judgements.extend(sockets.filter_map(|(socket, _)| node.judge(of, (&pod, port), socket, services)));
+            judgements.extend(sockets_at(number).filter_map(|socket| node.judge(of, (&pod, port), socket, services)));
         }
     }
     Ok(judgements)

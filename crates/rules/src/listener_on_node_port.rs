@@ -20,7 +20,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
-    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
+    is_everywhere, is_on_loopback, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -38,8 +38,6 @@ pub(super) static RULE: Rule = Rule::of(
 
 /// The largest number of sockets that are judged on one NodePort.
 const MOST_JUDGED: usize = 1 << 10;
-/// The index of the device `lo` (Linux include/net/flow.h, `LOOPBACK_IFINDEX`).
-const LOOPBACK: u32 = 1;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -79,7 +77,7 @@ impl Node<'_, '_> {
         let is_left_out = |it: LocalAddress| it.vrf || assumptions.agree(|a| a.captures(it)) == Some(false);
         let everywhere = socket.local.is_unspecified();
         let gets_less = !everywhere && local.is_none_or(is_left_out);
-        (socket.local.is_loopback() || socket.device == LOOPBACK, socket.device != 0, gets_less, !everywhere)
+        (is_on_loopback(socket), socket.device != 0, gets_less, !everywhere)
     }
 
     /// The judgements about one port of a Service. `claims` has all Services and pods, and `sockets` is sorted by

@@ -370,6 +370,14 @@ fn of_many_host_ports_of_one_pod_a_few_are_told_and_that_there_are_more() {
 }
 
 #[test]
+fn many_sockets_on_loopback_do_not_hide_a_process_that_loses_connections_from_elsewhere() {
+    let world = (1..=40).fold(edge(|_| ()), |world, n| world.listens(&format!("127.0.0.{n}:80")));
+    let world = world.listens_as(&format!("{}:80", PRIMARY[0]), daemon("web", 7));
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.starts_with("Process web"), "{}", evidence.summary);
+}
+
+#[test]
 fn a_pod_to_come_takes_the_connections_of_who_listens_here() {
     let of = |change: fn(&mut portreeve_facts::Workload)| {
         let mut world = Snapshot::healthy().listens("0.0.0.0:80");

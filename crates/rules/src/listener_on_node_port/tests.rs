@@ -459,7 +459,7 @@ fn many_sockets_on_the_device_lo_do_not_hide_what_a_socket_on_another_device_los
         let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(name, device));
         world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
     };
-    let world = (1..=40).fold(web(30080), |world, n| on(world, LOOPBACK, &format!("daemon-{n}")));
+    let world = (1..=40).fold(web(30080), |world, n| on(world, 1, &format!("daemon-{n}")));
     assert_eq!(affects(&world).0, Severity::Warning);
     assert_eq!(affects(&on(world, 2, "sshd")).0, Severity::Critical);
 }
