@@ -157,7 +157,7 @@ impl Answer {
 
     pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
-        EventLines::new(StreamReader::new(body))
+        EventLines::new(self.request, StreamReader::new(body))
     }
 
     /// The error for an answer that is not what was requested.
