@@ -11,8 +11,8 @@ use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{self as facts, EndpointPort, Family, Protocol, Source};
 
 /// An EndpointSlice of the API server.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EndpointSlice {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) address_type: Option<Text>,
@@ -20,8 +20,7 @@ pub struct EndpointSlice {
     pub(crate) endpoints: Option<Vec<Endpoint>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct SlicePort {
     pub(crate) name: Option<Text>,
     pub(crate) protocol: Option<PortProtocol>,
@@ -39,7 +38,6 @@ pub(crate) struct Endpoint {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 pub(crate) struct Conditions {
     pub(crate) ready: Option<bool>,
     pub(crate) serving: Option<bool>,

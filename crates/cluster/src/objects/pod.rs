@@ -39,8 +39,7 @@ const MOST_REPORTED: usize = 4;
 const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub struct Pod {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<PodSpec>,
@@ -61,8 +60,8 @@ pub(crate) struct PodSpec {
     pub(crate) security_context: Option<SecurityContext>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Container {
     pub(crate) name: Option<Text>,
     pub(crate) command: Option<Vec<Word>>,
@@ -74,8 +73,8 @@ pub(crate) struct Container {
     pub(crate) readiness_probe: Option<Probe>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerPortSpec {
     pub(crate) protocol: Option<PortProtocol>,
     pub(crate) container_port: Option<Port>,
@@ -84,63 +83,58 @@ pub(crate) struct ContainerPortSpec {
     pub(crate) host_ip: Option<Text>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Probe {
     pub(crate) http_get: Option<Probed>,
     pub(crate) tcp_socket: Option<Probed>,
     pub(crate) grpc: Option<Probed>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Probed {
     pub(crate) host: Option<Text>,
     pub(crate) port: Option<NumberOrText>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Affinity {
     pub(crate) node_affinity: Option<NodeAffinity>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct NodeAffinity {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub(crate) required: Option<NodeSelector>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeSelector {
     pub(crate) node_selector_terms: Option<Vec<NodeSelectorTerm>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeSelectorTerm {
     pub(crate) match_fields: Option<Vec<Requirement>>,
     pub(crate) match_expressions: Option<Vec<Requirement>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Requirement {
     pub(crate) key: Option<Text>,
     pub(crate) operator: Option<Text>,
     pub(crate) values: Option<Vec<Text>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct SecurityContext {
     pub(crate) sysctls: Option<Vec<Sysctl>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Sysctl {
     pub(crate) name: Option<Text>,
     pub(crate) value: Option<String>,
@@ -162,8 +156,8 @@ pub(crate) struct PodStatus {
     pub(crate) pod_ips: Option<Vec<PodIp>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: Option<Text>,
@@ -172,8 +166,8 @@ pub(crate) struct Condition {
     pub(crate) last_transition_time: Option<Time>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
     pub(crate) name: Option<Text>,
     #[serde(rename = "containerID")]
@@ -183,21 +177,20 @@ pub(crate) struct ContainerStatus {
     pub(crate) last_state: Option<ContainerState>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct ContainerState {
     pub(crate) running: Option<Running>,
     pub(crate) terminated: Option<Terminated>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Running {
     pub(crate) started_at: Option<Time>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Terminated {
     pub(crate) exit_code: Option<i64>,
     pub(crate) message: Option<String>,

@@ -13,8 +13,7 @@ use portreeve_facts::{self as facts, WorkloadKind};
 /// Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<WorkloadSpec>,
@@ -22,7 +21,7 @@ pub(crate) struct Workload {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct WorkloadSpec {
     pub(crate) replicas: Option<Whole>,
     pub(crate) parallelism: Option<Whole>,
@@ -41,33 +40,30 @@ pub(crate) struct Strategy {
     pub(crate) rolling_update: Option<RollingUpdate>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct RollingUpdate {
     pub(crate) max_unavailable: Option<NumberOrText>,
     pub(crate) max_surge: Option<NumberOrText>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct JobTemplate {
     pub(crate) spec: Option<Box<WorkloadSpec>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Template {
     pub(crate) spec: Option<PodSpec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct WorkloadStatus {
     pub(crate) desired_number_scheduled: Option<Whole>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Toleration {
     pub(crate) key: Option<Text>,
     pub(crate) operator: Option<Text>,

@@ -84,14 +84,13 @@ struct Bookmark {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 struct BookmarkMetadata {
     resource_version: Option<String>,
     annotations: Option<BookmarkAnnotations>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct BookmarkAnnotations {
     /// The annotation `InitialEventsAnnotationKey` of apimachinery.
     #[serde(rename = "k8s.io/initial-events-end")]
