@@ -223,7 +223,8 @@ fn read_yaml(
                     });
                     return documented;
                 }
-                documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
+                let Fault { line, column, what } = yaml_fault(first_line..=documents.line(), strange, &error);
+                documented.errors.push(Error::Malformed { place: place.to_owned(), line, column, what });
             }
         }
         // An input may have any number of broken documents. The first errors are enough for a report.
@@ -231,16 +232,6 @@ fn read_yaml(
             return documented;
         }
     }
-}
-
-fn yaml_error(
-    place: &str,
-    lines: RangeInclusive<u64>,
-    strange: Option<(u64, u64)>,
-    error: &serde_saphyr::Error,
-) -> Error {
-    let Fault { line, column, what } = yaml_fault(lines, strange, error);
-    Error::Malformed { place: place.to_owned(), line, column, what }
 }
 
 /// The place and the error of a broken document.

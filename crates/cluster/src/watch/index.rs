@@ -236,14 +236,10 @@ impl Index {
         others.filter_map(|resource| self.never_read(resource)).for_each(|gap| all.mark_missing(gap));
         for (resource, cache) in &self.caches {
             let source = resource.source();
-            match (resource, &node) {
-                (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail =
-                        format!("no Node has the name {}; set the name of this node with --node", self.hostname);
-                    all.mark_missing(Gap::new(source, Why::NotRequested, detail));
-                    continue;
-                }
-                _ => {}
+            if *resource == Resource::Pods && node.is_none() && self.caches[&Resource::Nodes].selection.is_some() {
+                let detail = format!("no Node has the name {}; set the name of this node with --node", self.hostname);
+                all.mark_missing(Gap::new(source, Why::NotRequested, detail));
+                continue;
             }
             let needed = self.needed(*resource);
             match (&cache.selection, &needed) {

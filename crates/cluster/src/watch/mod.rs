@@ -64,17 +64,6 @@ impl Watch {
         resources: &[Resource],
         node: Option<String>,
         hostname: String,
-        endpoints_of: EndpointsOf,
-    ) -> (Self, ClusterView) {
-        Self::start_with(access, resources, node, hostname, endpoints_of, WatchTiming::default())
-    }
-
-    /// Like [`Watch::start`], with the times in `timing`.
-    pub fn start_with(
-        access: Access,
-        resources: &[Resource],
-        node: Option<String>,
-        hostname: String,
         mut endpoints_of: EndpointsOf,
         timing: WatchTiming,
     ) -> (Self, ClusterView) {
