@@ -123,9 +123,9 @@ impl Agent {
                     tasks.spawn("writing the Node condition", writing);
                     Arc::new(condition)
                 });
-                let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
+                let agents = access.own_namespace();
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, agents, now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
-                let recorder = recorder.of_agents_in(access.own_namespace());
                 (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())), condition)
             }
             ClusterSource::Files(_) | ClusterSource::None if config.node_condition => {

@@ -229,7 +229,7 @@ impl Families {
         self.one("portreeve_last_connections_timestamp_seconds", connections.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);
-        panics.extend(work.panics.iter().copied());
+        panics.extend(&work.panics);
         self.add("portreeve_panics", panics.into_iter().map(|(part, count)| (words([part]), large(count))));
         let results = events.iter().flat_map(|Counters { written, deduplicated, dropped, failed }| {
             [("written", written), ("deduplicated", deduplicated), ("dropped", dropped), ("failed", failed)]
