@@ -57,16 +57,13 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
-        let read = async { nodes::read(&feed.connect().await?, own).await };
-        let failed = match read.await {
-            Ok(nodes) => {
-                count.send_replace(nodes.nodes.len());
-                feed.replace(nodes).await;
-                None
-            }
-            Err(error) => Some(error),
+        let read = async {
+            let nodes = nodes::read(&feed.connect().await?, own).await?;
+            count.send_replace(nodes.nodes.len());
+            feed.replace(nodes).await;
+            Ok(())
         };
-        feed.wait_for_next_poll(failed, &mut failures, feed.timing.poll_interval).await;
+        feed.wait_for_next_poll(read.await.err(), &mut failures, feed.timing.poll_interval).await;
     }
 }
 
