@@ -20,12 +20,12 @@ use super::{
     pages::Recency,
     reader_token::ReaderToken,
     requests::{JSON, Server, encoded},
+    watch::selection::Selection,
 };
-use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
+use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, names, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const NO_NODE: &str = "has no node yet";
 /// The largest number of Services whose endpoints are read in one request. The request contains the names of the
 /// Services.
@@ -189,18 +189,13 @@ impl Agents {
     /// If the API server does not list them, or if one of them cannot be used. Also if a name is not valid, or if there
     /// are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
-        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if names.len() > NAMES || !names.iter().all(is_name) {
+        if names.len() > NAMES || !names.iter().all(|name| names::is_label(name)) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());
             return Err(Gap::new(Source::EndpointSlices, Why::NotRequested, detail));
         }
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
+        let selector = Selection::EndpointsOf(Arc::new(names.clone())).query();
         let slices = Collection::of::<objects::EndpointSlice>();
-        let listed = self
-            .server
-            .list::<objects::EndpointSlice>(&slices, &format!("&labelSelector={}", encoded(&selector)))
-            .await;
+        let listed = self.server.list::<objects::EndpointSlice>(&slices, &selector).await;
         let facts = listed.map_err(|error| error.gap(Source::EndpointSlices))?;
         facts.rejected().first().cloned().map_or(Ok(facts.endpoint_slices), Err)
     }

@@ -2,15 +2,16 @@
 
 use super::{
     EVERYTHING,
-    collection::{Collection, SERVED},
+    collection::Collection,
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
     nodes,
     objects::{EndpointSlice, Pod, Service},
-    requests::{Server, encoded},
+    requests::Server,
     settings_places::{self, SettingsRead},
     waiting_pods,
+    watch::selection::Selection,
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
@@ -75,7 +76,7 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
 /// Then all Services are read.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
-    match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {
+    match server.list::<Service>(&services, &Selection::Served.query()).await {
         Err(Error::Status { code: 400, .. }) => server.list::<Service>(&services, "").await,
         result => result,
     }
@@ -88,8 +89,7 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsB
         facts.mark_missing(Gap::new(Source::Pods, Why::NotRequested, detail));
         return facts;
     };
-    let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));
-    match server.list::<Pod>(&Collection::of::<Pod>(), &selector).await {
+    match server.list::<Pod>(&Collection::of::<Pod>(), &Selection::Node(node.to_owned()).query()).await {
         Ok(pods) => pods,
         Err(error) => {
             facts.mark_all_missing(&[Source::Pods], &error);
