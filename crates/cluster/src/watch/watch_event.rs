@@ -3,6 +3,7 @@
 
 use std::{borrow::Cow, io::ErrorKind};
 
+use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines, Take};
@@ -19,6 +20,8 @@ use portreeve_facts::text;
 /// The longest line, in bytes: one object and the type of its event.
 const LINE: u64 = LONGEST_OBJECT as u64;
 const MESSAGE: usize = 256;
+/// The annotation `InitialEventsAnnotationKey` of apimachinery.
+const ENDS_STATE: &str = "k8s.io/initial-events-end";
 
 pub(crate) struct EventLines {
     /// The limit of this reader is the number of bytes that may still follow in the present line.
@@ -80,21 +83,7 @@ struct Line<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Bookmark {
-    metadata: BookmarkMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct BookmarkMetadata {
-    resource_version: Option<String>,
-    annotations: Option<BookmarkAnnotations>,
-}
-
-#[derive(Deserialize)]
-struct BookmarkAnnotations {
-    /// The annotation `InitialEventsAnnotationKey` of apimachinery.
-    #[serde(rename = "k8s.io/initial-events-end")]
-    ends_state: Option<String>,
+    metadata: ObjectMeta,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,7 +113,7 @@ impl WatchEvent {
             }
             "BOOKMARK" => {
                 let Bookmark { metadata } = parsed(request, object.get())?;
-                let ends = metadata.annotations.and_then(|it| it.ends_state).is_some_and(|ends| ends == "true");
+                let ends = metadata.annotations.is_some_and(|all| all.get(ENDS_STATE).is_some_and(|it| it == "true"));
                 Ok(Self::Bookmark(ends, metadata.resource_version.filter(|version| !version.is_empty())))
             }
             "ERROR" => {
