@@ -25,7 +25,7 @@ use super::{
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
     http::{self, Published, ServerState, Shared},
-    judge::{Reporting, RoundResult, advance},
+    judge::{Reporting, advance},
     scanner::{Scanned, Scanner},
     socket::SocketFile,
     tasks::Tasks,
@@ -354,8 +354,7 @@ impl Agent {
         // After changes of the cluster, two scans can follow each other within a second. A roll-out can take longer
         // than a second.
         let settle = self.config.interval / 2;
-        let RoundResult { changes, panicked } =
-            advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
+        let (changes, panicked) = advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
             self.count_panic(rule.0, "the rule's findings are held");
         }

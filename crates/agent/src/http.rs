@@ -302,17 +302,8 @@ fn failed(error: &dyn std::fmt::Display) -> Response {
 
 fn process_usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bytes = |field: &str| {
-        Some(
-            1024 * status
-                .lines()
-                .find_map(|line| line.strip_prefix(field))?
-                .trim()
-                .strip_suffix(" kB")?
-                .parse::<u64>()
-                .ok()?,
-        )
-    };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+    let bytes = |name: &str| Some(1024 * field(name)?.parse::<u64>().ok()?);
     let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
         let seconds = |it: nix::sys::time::TimeVal| {
             Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)).as_secs_f64()
