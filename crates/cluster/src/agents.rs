@@ -4,7 +4,7 @@
 //! `serviceaccounts/token` for the reader's ServiceAccount. An agent's answer is passed on unchanged, and is not
 //! trusted, because an attacker may control the agent's node.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, mem, panic, sync::Arc, time::Duration};
 
 use nix::sys::resource::{Resource, getrlimit};
 use serde_json::value::RawValue;
@@ -147,38 +147,24 @@ impl Agents {
         request: AgentRequest,
         mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
     ) {
-        let [first, second] = request.rounds();
-        let mut longer = Vec::new();
-        let at_first = async |number, answer: Result<Vec<u8>, Silent>| match answer {
-            Err(Silent { too_long: true, .. }) if first.longest < second.longest => longer.push(number),
-            answer => take(number, answer.map_err(|silent| silent.gap)).await,
-        };
-        self.fetch_side_by_side(agents, 0..agents.len(), first, at_first).await;
-        let then = async |number, answer: Result<Vec<u8>, Silent>| {
-            take(number, answer.map_err(|silent| silent.gap)).await;
-        };
-        self.fetch_side_by_side(agents, longer, second, then).await;
-    }
-
-    async fn fetch_side_by_side(
-        &self,
-        agents: &[Agent],
-        numbers: impl IntoIterator<Item = usize>,
-        round: Round,
-        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Silent>),
-    ) {
-        let mut running = JoinSet::new();
-        let mut waiting = numbers.into_iter();
-        loop {
-            for number in waiting.by_ref().take(round.at_once - running.len()) {
-                let (of_all, agent) = (self.clone(), agents[number].clone());
-                running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
-            }
-            match running.join_next().await {
-                Some(Ok((number, answer))) => take(number, answer).await,
-                // A panic is a bug. It must not make the agent look healthy.
-                Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
-                None => return,
+        let mut numbers: Vec<usize> = (0..agents.len()).collect();
+        for round in request.rounds() {
+            let mut waiting = mem::take(&mut numbers).into_iter();
+            let mut running = JoinSet::new();
+            loop {
+                for number in waiting.by_ref().take(round.at_once - running.len()) {
+                    let (of_all, agent) = (self.clone(), agents[number].clone());
+                    running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
+                }
+                match running.join_next().await {
+                    Some(Ok((number, Err(Silent { too_long: true, .. })))) if round.longest < request.longest => {
+                        numbers.push(number);
+                    }
+                    Some(Ok((number, answer))) => take(number, answer.map_err(|silent| silent.gap)).await,
+                    // A panic is a bug. It must not make the agent look healthy.
+                    Some(Err(failed)) => panic::resume_unwind(failed.into_panic()),
+                    None => break,
+                }
             }
         }
     }

@@ -232,8 +232,6 @@ impl Index {
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
-        let others = Resource::ALL.into_iter().filter(|resource| !self.reads(*resource));
-        others.filter_map(|resource| self.never_read(resource)).for_each(|gap| all.mark_missing(gap));
         for (resource, cache) in &self.caches {
             let source = resource.source();
             if *resource == Resource::Pods && node.is_none() && self.caches[&Resource::Nodes].selection.is_some() {
@@ -241,17 +239,14 @@ impl Index {
                 all.mark_missing(Gap::new(source, Why::NotRequested, detail));
                 continue;
             }
-            let needed = self.needed(*resource);
-            match (&cache.selection, &needed) {
-                (Some(selection), Some(needed)) if !selection.covers(needed) => {
-                    let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
-                    all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
-                }
-                (None, _) => all.mark_missing(cache.absence(*resource)),
-                _ => {}
+            if cache.selection.is_some() && !self.is_whole(*resource) {
+                let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
+                all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
             }
             cache.objects.values().for_each(|object| object.add_to(&mut all));
         }
+        let never_read = Resource::ALL.into_iter().filter_map(|resource| self.never_read(resource));
+        never_read.for_each(|gap| all.mark_missing(gap));
         let mut facts = all.finish(self.origin.clone(), true, node);
         let slices = self.caches.get(&Resource::EndpointSlices);
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
