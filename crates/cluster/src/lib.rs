@@ -64,7 +64,7 @@ pub use self::{
     manifest_files::{ManifestFiles, read_manifests},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
-    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
+    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
 };
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 

@@ -44,7 +44,7 @@ pub use self::{
     resource::{Resource, ResourceStatus},
     run::EndpointsOf,
     timing::WatchTiming,
-    view::{ClusterView, WatchesEnded},
+    view::ClusterView,
 };
 use super::connect::Access;
 
