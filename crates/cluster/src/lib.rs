@@ -63,7 +63,7 @@ pub use self::{
     jitter::jitter,
     manifest_files::{ManifestFiles, read_manifests},
     reconnecting_client::client,
-    reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
+    reviews::{Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
 };
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
