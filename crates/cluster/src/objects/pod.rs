@@ -215,34 +215,6 @@ impl Object for Pod {
 
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         facts.settings.api_server_pod(&self);
-        match self.facts(notes)? {
-            Some(PodFacts::Placed(pod)) => facts.pods.push(pod),
-            Some(PodFacts::Waiting(pod)) => facts.waiting_pods.push(pod),
-            None => {}
-        }
-        Ok(())
-    }
-}
-
-enum PodFacts {
-    /// The Pod is on a Node. A Pod from a file without `nodeName` may be on any Node.
-    Placed(Arc<facts::Pod>),
-    /// The Pod waits for free ports on a Node, or the kubelet refused it because of its ports.
-    Waiting(Arc<WaitingPod>),
-}
-
-impl Pod {
-    /// The only Node on which the Pod can run. The Pod names this Node, or the node affinity of the Pod selects only
-    /// this Node.
-    pub(crate) fn only_node(&self) -> Option<String> {
-        let spec = self.spec.as_ref()?;
-        let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
-        let only = || spec.affinity.as_ref().and_then(only_node);
-        node.or_else(only).filter(|node| names::is_subdomain(node))
-    }
-
-    /// The facts of the Pod. `None` if the Pod waits for a Node, but not because of ports.
-    fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let status = self.status.unwrap_or_default();
@@ -281,15 +253,16 @@ impl Pod {
         if rejected || node.is_none() && phase == Some("Pending") {
             let refused = conditions.iter().find(|condition| is_refused_for_its_ports(condition));
             let message = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+            // The Pod waits for a Node, but not because of ports.
             if refused.is_none() && !rejected {
-                return Ok(None);
+                return Ok(());
             }
             // A nominated Node is the Node on which the Pod preempts other Pods. The Pod waits until they have ended.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
             let meant_for = node.or(nominated).or_else(only).or_else(selected);
-            return Ok(Some(PodFacts::Waiting(Arc::new(WaitingPod {
+            facts.waiting_pods.push(Arc::new(WaitingPod {
                 service_lb_of,
                 namespace,
                 name,
@@ -308,13 +281,15 @@ impl Pod {
                     .map_or(&status.start_time, |condition| &condition.last_transition_time)
                     .as_ref()
                     .map(|Time(at)| *at),
-            }))));
+            }));
+            return Ok(());
         }
         // Any user can write the annotation of a mirror pod. So the Node must also be the controller of the pod.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
-        Ok(Some(PodFacts::Placed(Arc::new(facts::Pod {
+        // A Pod from a file without `nodeName` may be on any Node.
+        facts.pods.push(Arc::new(facts::Pod {
             service_lb_of,
             namespace,
             name,
@@ -351,7 +326,19 @@ impl Pod {
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,
-        }))))
+        }));
+        Ok(())
+    }
+}
+
+impl Pod {
+    /// The only Node on which the Pod can run. The Pod names this Node, or the node affinity of the Pod selects only
+    /// this Node.
+    pub(crate) fn only_node(&self) -> Option<String> {
+        let spec = self.spec.as_ref()?;
+        let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
+        let only = || spec.affinity.as_ref().and_then(only_node);
+        node.or_else(only).filter(|node| names::is_subdomain(node))
     }
 }
 
