@@ -40,7 +40,7 @@ impl SettingsRead {
             }
             Err(error) => {
                 if source == Source::ConfigMaps {
-                    self.facts.mark_all_missing(&[source], &error);
+                    self.facts.mark_missing(error.gap(source));
                 }
                 // If the place does not exist, the component has no range of its own. If the place is forbidden, this
                 // range is unknown.
