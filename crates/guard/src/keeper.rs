@@ -8,7 +8,7 @@ use std::{
 use super::{
     Bound, Class, GuardError, List, Place, Reason, Record, Store, Wanted,
     plan::Plan,
-    record::{Before, Unfinished},
+    record::{State, Unfinished},
 };
 use portreeve_facts::PortSet;
 
@@ -92,12 +92,6 @@ impl Kept {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
-    list: PortSet,
-    ours: PortSet,
-}
-
 impl State {
     fn with(&self, ports: &PortSet) -> Self {
         Self { list: self.list.union(ports), ours: self.ours.union(ports) }
@@ -166,7 +160,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             }
             self.list.require_writable()?;
             let more = state.with(&add);
-            self.announce(&more, &state)?;
+            self.save(&more, Some(state.clone()))?;
             let is_added = self.list.add(&state.list, &add)?;
             state = self.settle(if is_added { more } else { state }, &mut kept)?;
             // Another program may have written entries, and these entries also use space within the bound.
@@ -303,7 +297,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     fn remove(&mut self, state: State, ports: &PortSet, kept: &mut Kept) -> Result<(State, bool), GuardError> {
         self.list.require_writable()?;
         let less = state.without(ports);
-        self.announce(&less, &state)?;
+        self.save(&less, Some(state.clone()))?;
         let is_written = self.list.replace(&state.list, &less.list.minus(&less.ours), &less.ours)?;
         let after = self.settle(if is_written { less } else { state }, kept)?;
         if is_written {
@@ -312,11 +306,6 @@ impl<L: List, S: Store> Keeper<L, S> {
             kept.given_up = kept.given_up.union(&ports.intersection(&after.list));
         }
         Ok((after, is_written))
-    }
-
-    /// Before the guard writes the list, this function records the state before and after the write.
-    fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
-        self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
 
     /// Reads the list after a write. If the list is not as expected, another program wrote it. Then all entries count
@@ -333,7 +322,9 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(state)
     }
 
-    fn save(&mut self, state: &State, before: Option<Before>) -> Result<(), GuardError> {
+    /// Records the state. Just before the guard writes the list, `state` is the state after the write, and `before` the
+    /// state before the write.
+    fn save(&mut self, state: &State, before: Option<State>) -> Result<(), GuardError> {
         let State { list, ours } = state.clone();
         let daemons = self.daemons.keys().copied().collect();
         let Place { boot_id, netns } = self.place.clone();
