@@ -262,7 +262,10 @@ impl Index {
     /// The reason why a resource was never read. `None` if the resource was read.
     fn never_read(&self, resource: Resource) -> Option<Gap> {
         match (self.caches.get(&resource), resource) {
-            (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
+            (Some(cache), _) => cache.selection.is_none().then(|| {
+                let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
+                cache.status.failure.clone().unwrap_or_else(yet)
+            }),
             // A guard has no right to read settings. So the proxy's settings are unknown, not absent.
             (None, Resource::Settings) => {
                 let detail = "the settings of the cluster are not known: a guard does not read them";
@@ -372,11 +375,6 @@ impl ResourceCache {
             Some(object) => drop(self.objects.insert(title.into(), object)),
         }
         true
-    }
-
-    fn absence(&self, resource: Resource) -> Gap {
-        let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
-        self.status.failure.clone().unwrap_or_else(yet)
     }
 }
 
