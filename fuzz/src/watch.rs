@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use portreeve_cluster::{
+    error::Error,
     objects::{EndpointSlice, Object, Service},
     watch::{
         index::{Index, ObjectBatch, Update},
@@ -13,7 +14,7 @@ use portreeve_cluster::{
         watch_event::WatchEvent,
     },
 };
-use portreeve_facts::{ClusterFacts, text};
+use portreeve_facts::{ClusterFacts, Gap, Source, text};
 
 const PLACE: &str = "here";
 
@@ -48,14 +49,10 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     let mut rest = lines.iter();
     let is_whole = loop {
         let Some(line) = rest.next() else { break false };
-        match WatchEvent::read::<K>(PLACE, line) {
+        match WatchEvent::read::<K>("a watch", PLACE, line) {
             Ok(WatchEvent::Applied(title, object, _)) => {
                 state.put(title.clone(), object.clone());
                 other.apply(resource, Update::Applied(title, object), at);
-            }
-            Ok(WatchEvent::Deleted(title, _)) => {
-                state.put(title.clone(), None);
-                other.apply(resource, Update::Applied(title, None), at);
             }
             Ok(WatchEvent::Bookmark(true, Some(version))) => {
                 let has_mark = line.contains("k8s.io/initial-events-end") || line.contains('\\');
@@ -63,7 +60,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
                 break true;
             }
             Ok(WatchEvent::Bookmark(..)) => {}
-            Ok(WatchEvent::Refused(_, what)) | Err(what) => return said(&what),
+            Err(error) => return said(&error),
         }
     };
     if !is_whole {
@@ -74,16 +71,13 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     assert!(known(&index));
     assert_eq!(index.facts(), other.facts());
     for line in rest {
-        match WatchEvent::read::<K>(PLACE, line) {
+        match WatchEvent::read::<K>("a watch", PLACE, line) {
             Ok(WatchEvent::Applied(title, object, _)) => {
                 index.apply(resource, Update::Applied(title, object), at);
             }
-            Ok(WatchEvent::Deleted(title, _)) => {
-                index.apply(resource, Update::Applied(title, None), at);
-            }
             Ok(WatchEvent::Bookmark(..)) => {}
-            Ok(WatchEvent::Refused(_, what)) | Err(what) => {
-                said(&what);
+            Err(error) => {
+                said(&error);
                 break;
             }
         }
@@ -92,7 +86,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     sound(&index.facts());
 }
 
-fn said(what: &str) {
-    let what = text::clean(what, 256);
-    assert!(what.len() <= 256 && !what.chars().any(text::is_invisible), "{what:?}");
+fn said(error: &Error) {
+    let Gap { detail, .. } = error.gap(Source::Services);
+    assert!(detail.len() <= 512 && !detail.chars().any(text::is_invisible), "{detail:?}");
 }

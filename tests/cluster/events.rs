@@ -156,7 +156,7 @@ impl Clock {
 
 fn start(server: &Server, clock: &Clock) -> Recorder {
     let clock = clock.clone();
-    Recorder::start(server.client(), Duration::from_millis(500), move || clock.now(), || 0.0).0
+    Recorder::start(server.client(), Duration::from_millis(500), None, move || clock.now(), || 0.0).0
 }
 
 fn place() -> Place {

@@ -42,7 +42,7 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
 
 fn start(fake: &Fake) -> (Watch, ClusterView) {
     let access = fake.access("t", Duration::from_secs(20));
-    Watch::start_with(access, &Resource::ALL, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
+    Watch::start(access, &Resource::ALL, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
 }
 
 fn addresses(view: &View) -> Vec<String> {

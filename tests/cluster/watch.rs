@@ -63,7 +63,7 @@ pub(crate) fn start(fake: &Fake) -> (Watch, ClusterView) {
 
 pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: WatchTiming) -> (Watch, ClusterView) {
     let (access, endpoints_of) = (fake.access("t", request_timeout), about(&["b", "kubernetes"]).1);
-    Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing)
+    Watch::start(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing)
 }
 
 /// This function polls, because statuses change without a notification.
@@ -147,7 +147,7 @@ async fn a_watch_begins_with_a_list_from_the_cache_or_in_pages() {
 async fn a_guard_requests_what_its_role_permits_and_nothing_else() {
     let fake = Fake::new(|path, _| calm(path));
     let (access, endpoints_of) = (fake.access("t", PATIENT), about(&["b"]).1);
-    let (_watch, views) = Watch::start_with(access, &Resource::OF_GUARD, None, "n1".to_owned(), endpoints_of, timing());
+    let (_watch, views) = Watch::start(access, &Resource::OF_GUARD, None, "n1".to_owned(), endpoints_of, timing());
     let view = until(&views, "everything is read", whole).await;
     assert!(!views.is_awaited(), "nothing else is waited for");
     // Wait for several polls of Nodes. In this time, an agent would also have sent its other polls.
@@ -239,7 +239,7 @@ async fn endpoints_are_read_and_watched_while_they_are_needed() {
     let fake = Fake::new(|path, _| calm(path));
     let (asks, endpoints_of) = about(&[]);
     let access = fake.access("t", PATIENT);
-    let (_watch, views) = Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing());
+    let (_watch, views) = Watch::start(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing());
     until(&views, "everything is read", whole).await;
     let slices = |requests: &[String]| -> Vec<String> {
         requests.iter().filter(|path| path.contains("endpointslices?")).cloned().collect()

@@ -272,7 +272,7 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     let fake = Fake::new(|path, _| if path.contains("/endpointslices") { Reply::Busy(3600) } else { calm(path) });
     let (asks, endpoints_of) = about(&["b"]);
     let (_watch, views) =
-        Watch::start_with(fake.access("t", PATIENT), &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing());
+        Watch::start(fake.access("t", PATIENT), &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing());
     until(&views, "the server is busy", |view| errors(view, Resource::EndpointSlices, "429") == 1).await;
     for name in ["c", "d", "e"] {
         asks.send_replace(about(&[name]).1.borrow().clone());
@@ -424,7 +424,7 @@ async fn a_server_that_starts_later_is_found() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").to_string();
     drop(before);
     let access = crate::fake::access(&format!("http://{free}"), &directory, "t", PATIENT);
-    let (_watch, views) = Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), about(&["b"]).1, timing());
+    let (_watch, views) = Watch::start(access, &Resource::ALL, None, "n1".to_owned(), about(&["b"]).1, timing());
     let view = until(&views, "no server is there", |view| errors(view, Resource::Services, "unreachable") > 0).await;
     assert_eq!(view.facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable));
     assert_eq!(view.facts.node_port_range.gap().map(|gap| gap.source), Some(Source::NodePortRange), "not assumed");

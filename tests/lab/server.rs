@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use portreeve_cluster::{Access, Credentials, Resource, Watch};
+use portreeve_cluster::{Access, Credentials, Resource, Watch, WatchTiming};
 use portreeve_facts::{Family, PortRange, RangeSource, Service};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
@@ -130,8 +130,9 @@ fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let nodes = runtime.block_on(async {
         let (_asks, endpoints_of) = watch::channel(Arc::default());
+        let (own, hostname) = (Some(own.to_owned()), "elsewhere".to_owned());
         let (_watch, mut views) =
-            Watch::start(access, &Resource::ALL, Some(own.to_owned()), "elsewhere".to_owned(), endpoints_of);
+            Watch::start(access, &Resource::ALL, own, hostname, endpoints_of, WatchTiming::default());
         let known = async {
             while views.facts().nodes.seen().is_none() {
                 views.changed().await.expect("the watches run");

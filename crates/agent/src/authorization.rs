@@ -24,12 +24,6 @@ const AT_ONCE: usize = 4;
 const BURST: u32 = 12;
 const EVERY: Duration = Duration::from_millis(250);
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wish<'a> {
-    pub(super) node: &'a str,
-    pub(super) path: &'a str,
-}
-
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
@@ -51,34 +45,34 @@ impl Authorization {
         }
     }
 
-    pub(super) async fn check(&self, headers: &HeaderMap, wish: &Wish<'_>) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, headers: &HeaderMap, node: &str, path: &str) -> Result<(), Refusal> {
         let reviewer = self.reviewer.as_ref().ok_or(Refusal::NoApiServer)?;
         let token = token(headers).ok_or(Refusal::NoToken)?;
         if !is_shaped_like_a_token(token) {
             return Err(Refusal::BadToken);
         }
-        let known = locked(&self.known).get(token, wish.path, Instant::now());
+        let known = locked(&self.known).get(token, path, Instant::now());
         let review = match known {
             Some(review) => review,
-            None => self.review(reviewer, token, wish).await?,
+            None => self.review(reviewer, token, node, path).await?,
         };
         match review {
             Review::Allowed => Ok(()),
             Review::Unauthenticated => Err(Refusal::BadToken),
-            Review::Forbidden { user } => Err(Refusal::Forbidden { user, path: wish.path.to_owned() }),
+            Review::Forbidden { user } => Err(Refusal::Forbidden { user, path: path.to_owned() }),
         }
     }
 
-    async fn review(&self, reviewer: &Reviewer, token: &str, wish: &Wish<'_>) -> Result<Review, Refusal> {
+    async fn review(&self, reviewer: &Reviewer, token: &str, node: &str, path: &str) -> Result<Review, Refusal> {
         let Ok(_permit) = self.under_way.try_acquire() else { return Err(Refusal::TooManyReviews) };
         if !locked(&self.reviews).take(Instant::now()) {
             return Err(Refusal::TooManyReviews);
         }
-        let reviewed = reviewer.review(token, wish.node, wish.path).await;
+        let reviewed = reviewer.review(token, node, path).await;
         let failed_before = std::mem::replace(&mut *locked(&self.failing), reviewed.is_err());
         match reviewed {
             Ok(review) => {
-                locked(&self.known).put(token, wish.path, review.clone(), Instant::now());
+                locked(&self.known).put(token, path, review.clone(), Instant::now());
                 Ok(review)
             }
             Err(error) => {
@@ -180,8 +174,7 @@ mod tests {
     async fn without_an_api_server_every_request_is_refused() {
         let mut headers = HeaderMap::new();
         headers.insert(TOKEN_HEADER, SHAPED.parse().expect("a value"));
-        let wish = Wish { node: "n1", path: "/portreeve/findings" };
-        let refused = Authorization::new(None).check(&headers, &wish).await;
+        let refused = Authorization::new(None).check(&headers, "n1", "/portreeve/findings").await;
         assert_eq!(refused, Err(Refusal::NoApiServer));
     }
 

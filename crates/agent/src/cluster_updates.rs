@@ -13,7 +13,7 @@ use super::{
     cluster_state::{ClusterState, LastReading},
     tasks::Tasks,
 };
-use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
+use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch, WatchTiming};
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
 /// The time between two checks for changed files.
@@ -67,7 +67,8 @@ pub(super) async fn start(
     let (wanted, endpoints_of) = channel(Arc::default());
     let state = match source {
         ClusterSource::Api(access) => {
-            let (mut watch, view) = Watch::start(access, resources, node, hostname, endpoints_of);
+            let timing = WatchTiming::default();
+            let (mut watch, view) = Watch::start(access, resources, node, hostname, endpoints_of, timing);
             tasks.spawn_with_reason("watching the cluster", async move { watch.ended().await });
             ClusterState::Watched(view)
         }

@@ -25,7 +25,7 @@ use super::{
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
     http::{self, Published, ServerState, Shared},
-    judge::{Reporting, RoundResult, advance},
+    judge::{Reporting, advance},
     scanner::{Scanned, Scanner},
     socket::SocketFile,
     tasks::Tasks,
@@ -123,9 +123,9 @@ impl Agent {
                     tasks.spawn("writing the Node condition", writing);
                     Arc::new(condition)
                 });
-                let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
+                let agents = access.own_namespace();
+                let (recorder, writing) = Recorder::start(client, access.request_timeout, agents, now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
-                let recorder = recorder.of_agents_in(access.own_namespace());
                 (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())), condition)
             }
             ClusterSource::Files(_) | ClusterSource::None if config.node_condition => {
@@ -354,8 +354,7 @@ impl Agent {
         // After changes of the cluster, two scans can follow each other within a second. A roll-out can take longer
         // than a second.
         let settle = self.config.interval / 2;
-        let RoundResult { changes, panicked } =
-            advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
+        let (changes, panicked) = advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
             self.count_panic(rule.0, "the rule's findings are held");
         }

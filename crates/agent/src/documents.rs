@@ -36,8 +36,8 @@ impl Documents {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// Returns a refusal if too many documents are being written.
-    pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
+    /// Sends a JSON document. Returns a refusal if too many documents are being written.
+    pub(super) fn send<F>(&self, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     {
@@ -52,7 +52,7 @@ impl Documents {
             };
             chunks.unfinished = write(&mut chunks).and_then(|()| chunks.flush()).err();
         });
-        Ok(([(header::CONTENT_TYPE, kind)], Body::new(ChunkedBody(receiver))).into_response())
+        Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(ChunkedBody(receiver))).into_response())
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             // The writer may still run after the reader has received the whole document.
             let documents = Documents::new();
             let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
-            let response = documents.send("text/plain", write).expect("a document");
+            let response = documents.send(write).expect("a document");
             assert_eq!(length(response).await, wanted);
         }
     }
@@ -142,10 +142,10 @@ mod tests {
                         sent.try_send(CHUNK).ok();
                     }
                 };
-                documents.send("text/plain", endless).expect("a document")
+                documents.send(endless).expect("a document")
             })
             .collect();
-        let refused = documents.send("text/plain", |_| Ok(())).expect_err("one too many");
+        let refused = documents.send(|_| Ok(())).expect_err("one too many");
         assert_eq!(refused, Refusal::Busy);
         let chunks = async { while written.recv().await.is_some() {} };
         drop(sent);
@@ -166,7 +166,7 @@ mod tests {
             out.write_all(b"half")?;
             Err(io::Error::other("no more"))
         };
-        let response = Documents::new().send("text/plain", fails).expect("a document");
+        let response = Documents::new().send(fails).expect("a document");
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
     }
 
@@ -177,7 +177,7 @@ mod tests {
             out.flush()?;
             panic!("a bug of a writer")
         };
-        let response = Documents::new().send("text/plain", panics).expect("a document");
+        let response = Documents::new().send(panics).expect("a document");
         assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
     }
 }

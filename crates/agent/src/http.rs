@@ -27,7 +27,7 @@ use tokio::{
 use tracing::{error, info};
 
 use super::{
-    authorization::{Authorization, Wish},
+    authorization::Authorization,
     cluster_state::ClusterState,
     connections,
     documents::Documents,
@@ -187,8 +187,7 @@ impl ServerState {
     async fn admit(&self, way: Way, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
         let last = self.last().ok_or(Refusal::NoScanYet)?;
         if way == Way::Network {
-            let wish = Wish { node: last.0.node_name(), path };
-            self.shared.authorization.check(headers, &wish).await?;
+            self.shared.authorization.check(headers, last.0.node_name(), path).await?;
         }
         Ok(last)
     }
@@ -279,7 +278,7 @@ async fn findings(
     let (snapshot, board) = state.admit(way, &headers, FINDINGS).await?;
     let age = state.age().ok_or(Refusal::NoScanYet)?;
     let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
-    state.shared.documents.send("application/json", write)
+    state.shared.documents.send(write)
 }
 
 /// The snapshot contains only the endpoints that rules need on this node. A request does not start a reading.
@@ -294,10 +293,7 @@ async fn snapshot(
     if state.age().is_some_and(ScanAge::is_old) {
         return Err(Refusal::OldScan);
     }
-    state
-        .shared
-        .documents
-        .send("application/json", move |out| serde_json::to_writer_pretty(out, &*snapshot).map_err(io::Error::from))
+    state.shared.documents.send(move |out| serde_json::to_writer_pretty(out, &*snapshot).map_err(io::Error::from))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Response {
@@ -306,17 +302,8 @@ fn failed(error: &dyn std::fmt::Display) -> Response {
 
 fn process_usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bytes = |field: &str| {
-        Some(
-            1024 * status
-                .lines()
-                .find_map(|line| line.strip_prefix(field))?
-                .trim()
-                .strip_suffix(" kB")?
-                .parse::<u64>()
-                .ok()?,
-        )
-    };
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+    let bytes = |name: &str| Some(1024 * field(name)?.parse::<u64>().ok()?);
     let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
         let seconds = |it: nix::sys::time::TimeVal| {
             Duration::new(it.tv_sec().unsigned_abs(), 1000 * u32::try_from(it.tv_usec()).unwrap_or(0)).as_secs_f64()

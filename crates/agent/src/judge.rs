@@ -56,20 +56,15 @@ pub(super) enum Reporting {
     WithPatience(Duration),
 }
 
-#[derive(Debug)]
-pub(super) struct RoundResult {
-    pub(super) changes: Vec<Change>,
-    pub(super) panicked: Vec<RuleId>,
-}
-
-/// Puts the opinions about one snapshot into the ledger. The time of the round is the time of the snapshot.
+/// Puts the opinions about one snapshot into the ledger. The time of the round is the time of the snapshot. Returns the
+/// changes, and the rules that panicked.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
     snapshot: &Snapshot,
     time: RoundTime,
     reporting: Reporting,
     ledger: &mut Ledger,
-) -> RoundResult {
+) -> (Vec<Change>, Vec<RuleId>) {
     let mut panicked = Vec::new();
     let unread: Arc<[Subject]> = snapshot.cluster.unread_services.iter().map(of_service).collect();
     let round = opinions.into_iter().map(|opinion| {
@@ -77,7 +72,7 @@ pub(super) fn advance(
         Turn { unread: Arc::clone(&unread), ..ledger_turn(opinion, reporting) }
     });
     let changes = ledger.advance(time, round);
-    RoundResult { changes, panicked }
+    (changes, panicked)
 }
 
 fn of_service((namespace, name): &(String, String)) -> Subject {

@@ -43,4 +43,4 @@ pub use guard::{
     named, run_guard,
 };
 pub use judge::{judge, judge_both, judge_by};
-pub use liveness::{NotAlive, probe};
+pub use liveness::probe;

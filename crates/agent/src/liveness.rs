@@ -5,11 +5,12 @@
 
 use std::{
     io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::PoisonError,
     time::{Duration, Instant},
 };
 
+use anyhow::{anyhow, ensure};
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{scanner::Busy, socket};
@@ -24,44 +25,20 @@ const LOOP_STUCK: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(15);
 const LONGEST: usize = 4096;
 
-/// The reason why a probe fails.
-#[derive(Debug, thiserror::Error)]
-pub enum NotAlive {
-    /// No agent answers at the socket.
-    #[error("no agent answers at the socket {path}: {error}")]
-    Silent {
-        /// The socket's file.
-        path: PathBuf,
-        /// The error that the system reported.
-        error: io::Error,
-    },
-    /// The agent reports that it is not alive.
-    #[error("the agent at the socket {path} is not alive: {answer}")]
-    Stuck {
-        /// The socket's file.
-        path: PathBuf,
-        /// The last line of the answer.
-        answer: String,
-    },
-}
-
 /// Succeeds if an agent listens at the socket `path` and reports that it is alive.
 ///
 /// # Errors
 /// If the agent gives another answer, if no answer comes in time, or if the socket belongs to another user.
-pub fn probe(path: &Path) -> Result<(), NotAlive> {
+pub fn probe(path: &Path) -> anyhow::Result<()> {
     probe_within(path, PATIENCE)
 }
 
-fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
-    let answer = request(path, patience).map_err(|error| NotAlive::Silent { path: path.to_owned(), error })?;
-    match answer.split(' ').nth(1) {
-        Some("200") => Ok(()),
-        _ => Err(NotAlive::Stuck {
-            path: path.to_owned(),
-            answer: answer.lines().last().unwrap_or("nothing").to_owned(),
-        }),
-    }
+fn probe_within(path: &Path, patience: Duration) -> anyhow::Result<()> {
+    let socket = path.display();
+    let answer = request(path, patience).map_err(|error| anyhow!("no agent answers at the socket {socket}: {error}"))?;
+    let last = answer.lines().last().unwrap_or("nothing");
+    ensure!(answer.split(' ').nth(1) == Some("200"), "the agent at the socket {socket} is not alive: {last}");
+    Ok(())
 }
 
 fn request(path: &Path, patience: Duration) -> io::Result<String> {
@@ -118,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn probed(answer: &'static str) -> Result<(), NotAlive> {
+    fn probed(answer: &'static str) -> anyhow::Result<()> {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).expect("a socket");
@@ -147,9 +124,10 @@ mod tests {
     fn a_missing_socket_a_socket_without_listener_and_another_file_are_not_alive() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
-        assert!(matches!(probe(&path), Err(NotAlive::Silent { .. })));
+        let is_silent = || probe(&path).is_err_and(|error| error.to_string().starts_with("no agent answers"));
+        assert!(is_silent());
         drop(UnixListener::bind(&path).expect("a socket"));
-        assert!(matches!(probe(&path), Err(NotAlive::Silent { .. })), "its agent was killed");
+        assert!(is_silent(), "its agent was killed");
         std::fs::remove_file(&path).expect("it is there");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         let error = probe(&path).expect_err("a pipe").to_string();

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt::{Debug, Error, Formatter},
     io::{self, Write, stderr},
     panic,
     sync::{
@@ -71,19 +70,13 @@ pub struct Log {
     colour: bool,
 }
 
-impl Debug for Log {
-    fn fmt(&self, to: &mut Formatter<'_>) -> Result<(), Error> {
-        to.debug_struct("Log").field("style", &self.style).finish_non_exhaustive()
-    }
-}
-
 impl Log {
     /// Starts logging to standard error.
     ///
     /// # Errors
     /// If the system has no thread left.
     pub fn start(style: LogStyle, colour: bool) -> io::Result<Self> {
-        let (log, lines) = Self::to(LogQueue::start()?, style, colour);
+        let (log, lines) = Self::to(LogQueue::to(stderr())?, style, colour);
         tracing_subscriber::registry().with(lines).init();
         log_panics();
         Ok(log)
@@ -149,7 +142,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The queue of lines for standard error. The agent does not wait for the queue. If no process reads standard error,
 /// lines are dropped and counted.
 #[derive(Clone, Debug)]
-pub struct LogQueue {
+struct LogQueue {
     lines: SyncSender<Item>,
     dropped: Arc<AtomicU64>,
 }
@@ -162,14 +155,6 @@ enum Item {
 }
 
 impl LogQueue {
-    /// A queue that writes to standard error.
-    ///
-    /// # Errors
-    /// If the system has no thread left.
-    pub fn start() -> io::Result<Self> {
-        Self::to(stderr())
-    }
-
     fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (lines, items) = sync_channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -184,8 +169,7 @@ impl LogQueue {
         }
     }
 
-    /// Waits a moment until all lines are written.
-    pub fn flush(&self) {
+    fn flush(&self) {
         let (written, done) = sync_channel(1);
         if self.lines.try_send(Item::Written(written)).is_ok() {
             // Lines that no process reads in this time are lost.
@@ -210,7 +194,7 @@ fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write)
 
 /// A line that is still incomplete.
 #[derive(Debug)]
-pub struct Line<'a> {
+struct Line<'a> {
     queue: &'a LogQueue,
     text: Vec<u8>,
 }

@@ -4,7 +4,7 @@
 //! `serviceaccounts/token` for the reader's ServiceAccount. An agent's answer is passed on unchanged, and is not
 //! trusted, because an attacker may control the agent's node.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, mem, panic, sync::Arc, time::Duration};
 
 use nix::sys::resource::{Resource, getrlimit};
 use serde_json::value::RawValue;
@@ -20,12 +20,12 @@ use super::{
     pages::Recency,
     reader_token::ReaderToken,
     requests::{JSON, Server, encoded},
+    watch::selection::Selection,
 };
-use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
+use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, names, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const NO_NODE: &str = "has no node yet";
 /// The largest number of Services whose endpoints are read in one request. The request contains the names of the
 /// Services.
@@ -147,38 +147,24 @@ impl Agents {
         request: AgentRequest,
         mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
     ) {
-        let [first, second] = request.rounds();
-        let mut longer = Vec::new();
-        let at_first = async |number, answer: Result<Vec<u8>, Silent>| match answer {
-            Err(Silent { too_long: true, .. }) if first.longest < second.longest => longer.push(number),
-            answer => take(number, answer.map_err(|silent| silent.gap)).await,
-        };
-        self.fetch_side_by_side(agents, 0..agents.len(), first, at_first).await;
-        let then = async |number, answer: Result<Vec<u8>, Silent>| {
-            take(number, answer.map_err(|silent| silent.gap)).await;
-        };
-        self.fetch_side_by_side(agents, longer, second, then).await;
-    }
-
-    async fn fetch_side_by_side(
-        &self,
-        agents: &[Agent],
-        numbers: impl IntoIterator<Item = usize>,
-        round: Round,
-        mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Silent>),
-    ) {
-        let mut running = JoinSet::new();
-        let mut waiting = numbers.into_iter();
-        loop {
-            for number in waiting.by_ref().take(round.at_once - running.len()) {
-                let (of_all, agent) = (self.clone(), agents[number].clone());
-                running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
-            }
-            match running.join_next().await {
-                Some(Ok((number, answer))) => take(number, answer).await,
-                // A panic is a bug. It must not make the agent look healthy.
-                Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
-                None => return,
+        let mut numbers: Vec<usize> = (0..agents.len()).collect();
+        for round in request.rounds() {
+            let mut waiting = mem::take(&mut numbers).into_iter();
+            let mut running = JoinSet::new();
+            loop {
+                for number in waiting.by_ref().take(round.at_once - running.len()) {
+                    let (of_all, agent) = (self.clone(), agents[number].clone());
+                    running.spawn(async move { (number, of_all.fetch_one(&agent, round).await) });
+                }
+                match running.join_next().await {
+                    Some(Ok((number, Err(Silent { too_long: true, .. })))) if round.longest < request.longest => {
+                        numbers.push(number);
+                    }
+                    Some(Ok((number, answer))) => take(number, answer.map_err(|silent| silent.gap)).await,
+                    // A panic is a bug. It must not make the agent look healthy.
+                    Some(Err(failed)) => panic::resume_unwind(failed.into_panic()),
+                    None => break,
+                }
             }
         }
     }
@@ -189,18 +175,13 @@ impl Agents {
     /// If the API server does not list them, or if one of them cannot be used. Also if a name is not valid, or if there
     /// are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
-        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if names.len() > NAMES || !names.iter().all(is_name) {
+        if names.len() > NAMES || !names.iter().all(|name| names::is_label(name)) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());
             return Err(Gap::new(Source::EndpointSlices, Why::NotRequested, detail));
         }
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let selector = format!("{SERVICE_NAME} in ({})", names.join(","));
+        let selector = Selection::EndpointsOf(Arc::new(names.clone())).query();
         let slices = Collection::of::<objects::EndpointSlice>();
-        let listed = self
-            .server
-            .list::<objects::EndpointSlice>(&slices, &format!("&labelSelector={}", encoded(&selector)))
-            .await;
+        let listed = self.server.list::<objects::EndpointSlice>(&slices, &selector).await;
         let facts = listed.map_err(|error| error.gap(Source::EndpointSlices))?;
         facts.rejected().first().cloned().map_or(Ok(facts.endpoint_slices), Err)
     }

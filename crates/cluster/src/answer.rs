@@ -41,15 +41,6 @@ const MESSAGE: usize = 256;
 /// does not keep a whole list of Kubernetes objects.
 pub type AddObject<T> = fn(&mut T, &str, &RawValue);
 
-/// The reason why the rest of a list is not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// The list is malformed.
-    Malformed(String),
-    /// The list is larger than the memory for it.
-    TooMuch(String),
-}
-
 /// The time limits for the body of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -149,15 +140,15 @@ impl Answer {
         sent?;
         match parsed {
             Ok(Ok(parsed)) => Ok(parsed),
-            Ok(Err(Stopped::Malformed(what))) => Err(self.wrong(&what)),
-            Ok(Err(Stopped::TooMuch(what))) => Err(Error::TooMuch { request: self.request.clone(), what }),
+            Ok(Err((Why::TooMuch, what))) => Err(Error::TooMuch { request: self.request.clone(), what }),
+            Ok(Err((_, what))) => Err(self.wrong(&what)),
             Err(panicked) => Err(self.wrong(&panicked.to_string())),
         }
     }
 
     pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
-        EventLines::new(StreamReader::new(body))
+        EventLines::new(self.request, StreamReader::new(body))
     }
 
     /// The error for an answer that is not what was requested.
@@ -208,14 +199,14 @@ pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
 }
 
 /// Parses one JSON document to its end. The document must be a List of the kind, or a Table. `count` is the number of
-/// objects on earlier pages.
+/// objects on earlier pages. An error has its kind and the reason.
 pub fn parse<T>(
     place: &str,
     body: impl Read,
     kind: &str,
     (mut objects, mut count): (T, usize),
     add: AddObject<T>,
-) -> Result<(T, usize, ListSummary), Stopped> {
+) -> Result<(T, usize, ListSummary), (Why, String)> {
     let meter = InputMeter::new(LONGEST_OBJECT);
     let body = MeteredInput { reader: body, meter: &meter };
     let mut parser = serde_json::Deserializer::from_reader(BufReader::new(body));
@@ -229,14 +220,12 @@ pub fn parse<T>(
         Ok(())
     };
     let read = ListReader { sink: &mut sink }.deserialize(&mut parser);
-    let wrong = |what: String| Err(Stopped::Malformed(what));
+    let wrong = |what: String| Err((Why::Malformed, what));
     let summary = match read.and_then(|summary| parser.end().map(|()| summary)) {
-        Err(_) if count > OBJECTS => return Err(Stopped::TooMuch(too_many())),
+        Err(_) if count > OBJECTS => return Err((Why::TooMuch, too_many())),
         Err(error) => {
-            return match meter.fault() {
-                Some((Why::TooMuch, what)) => Err(Stopped::TooMuch(what)),
-                _ => wrong(error.to_string()),
-            };
+            let fault = meter.fault().filter(|(why, _)| *why == Why::TooMuch);
+            return fault.map_or_else(|| wrong(error.to_string()), Err);
         }
         Ok(summary) => summary,
     };

@@ -2,9 +2,6 @@
 
 use super::objects::Object;
 
-/// ExternalName and headless Services have no NodePorts.
-pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
-
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
     /// The path of a request without its query, for example `/api/v1/nodes`.

@@ -45,8 +45,8 @@ pub fn range_argument(yaml: &str, notes: &mut Notes) -> Option<String> {
     Some(range)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ProxyDocument {
     mode: Option<Text>,
     node_port_addresses: Option<Vec<Text>>,
@@ -59,27 +59,26 @@ struct ProxyDocument {
     feature_gates: Option<FeatureGates>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct FeatureGates {
     #[serde(rename = "KubeProxyNFTablesLocalhostNodePorts")]
     nftables_localhost: Option<bool>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Iptables {
     localhost_node_ports: Option<bool>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ClusterDocument {
     api_server: Option<ApiServer>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ApiServer {
     extra_args: Option<ExtraArguments>,
 }

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{AuthInfo, Context, Kubeconfig, KubeconfigError},
+    config::{AuthInfo, Kubeconfig, KubeconfigError},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{task, time::timeout};
@@ -207,12 +207,9 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     Ok(config)
 }
 
-fn current_context(merged: &Kubeconfig) -> Option<&Context> {
-    merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?.context.as_ref()
-}
-
 fn named_proxy(merged: &Kubeconfig) -> Option<String> {
-    let context = current_context(merged)?;
+    let context = merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?;
+    let context = context.context.as_ref()?;
     let cluster = merged.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }

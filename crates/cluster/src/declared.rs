@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{
-    collection::{Collection, SERVED},
+    collection::Collection,
     facts_builder::FactsBuilder,
     objects,
     pages::Recency,
     requests::{JSON, Server, encoded},
+    watch::selection::Selection,
 };
 use portreeve_facts::{Gap, Pod, Reading, Service, Source};
 
@@ -29,10 +30,8 @@ pub struct Declared {
 /// Reads the Services and Pods. Each of these lists has its own limit.
 pub(super) async fn read(server: &Server) -> Declared {
     let mut rejected = Vec::new();
-    let services = server
-        .list::<objects::Service>(&Collection::of::<objects::Service>(), &format!("&fieldSelector={}", encoded(SERVED)))
-        .await;
-    let services = services.map(|facts| {
+    let services = Collection::of::<objects::Service>();
+    let services = server.list::<objects::Service>(&services, &Selection::Served.query()).await.map(|facts| {
         rejected.extend_from_slice(facts.rejected());
         facts.services
     });

@@ -10,6 +10,7 @@ use super::{
     objects::{self, FieldError, Identity, Metadata, Notes, Object, decode, quoted},
     settings::{CILIUM_NODE_CONFIG, NodeSettings, Settings},
     tree::{Node as Document, Value},
+    watch::Resource,
 };
 use portreeve_facts::{
     Claimant, ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, WaitingPod, Why, Workload,
@@ -202,11 +203,9 @@ impl FactsBuilder {
         self.gaps.entry(source).or_insert(gap);
     }
 
-    /// Sets the same reason for several missing facts.
-    pub fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
-        for source in sources {
-            self.mark_missing(error.gap(*source));
-        }
+    /// Sets the same reason for every fact that an API server has.
+    pub(crate) fn mark_all_missing(&mut self, error: &Error) {
+        Resource::ALL.into_iter().for_each(|it| self.mark_missing(error.gap(it.source())));
     }
 
     /// Adds the content of another builder.

@@ -13,7 +13,7 @@ const OBJECTS: u64 = 500_000;
 
 /// Counts the bytes and the objects of an input. Objects are read one at a time, so each object has its own limit. This
 /// limit is smaller than the limit of the whole input.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InputMeter {
     longest: usize,
     /// Bytes since the last complete object.
@@ -25,13 +25,7 @@ pub(crate) struct InputMeter {
 
 impl InputMeter {
     pub(crate) fn new(longest: usize) -> Self {
-        Self {
-            longest,
-            since: Cell::default(),
-            bytes: Cell::default(),
-            objects: Cell::default(),
-            fault: RefCell::default(),
-        }
+        Self { longest, ..Self::default() }
     }
 
     /// Counts a complete object. Returns false if there are too many objects.

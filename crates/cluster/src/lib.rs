@@ -63,13 +63,10 @@ pub use self::{
     jitter::jitter,
     manifest_files::{ManifestFiles, read_manifests},
     reconnecting_client::client,
-    reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
-    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
+    reviews::{Review, Reviewer, TOKEN_HEADER},
+    watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming},
 };
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
-
-const EVERYTHING: [Source; 6] =
-    [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
 /// Reads everything from `source`. Files must be regular files, so that they can be read again. `node` is this node's
 /// name, from the configuration or the downward API. Without `node`, this node is the Node with the name or the
@@ -144,7 +141,7 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();
-    EVERYTHING.into_iter().for_each(|source| facts.mark_missing(Gap::new(source, why, detail)));
+    Resource::ALL.into_iter().for_each(|it| facts.mark_missing(Gap::new(it.source(), why, detail)));
     let mut facts = facts.finish(origin.to_owned(), configured, node);
     if configured {
         facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));

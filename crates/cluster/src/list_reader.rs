@@ -33,7 +33,7 @@ pub struct ListSummary {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ListMeta {
     #[serde(rename = "continue")]
     pub(super) next_page: Option<String>,

@@ -58,13 +58,6 @@ pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Adds the errors to the facts. For each missing fact, also adds the reason: an error, or the absence of such objects
-/// in the files.
-pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
-    errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
-    name_what_is_missing(inputs, facts, errors.first());
-}
-
 /// Reads one input to its end, or to its first fatal error. `length` is the length of the input in bytes, or 0 if the
 /// length is not known. `short` is the number of bytes that are read in one piece.
 pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts: &mut FactsBuilder) -> Vec<Error> {
@@ -215,15 +208,12 @@ fn read_yaml(
             Ok(summary) => documented.note(place, summary),
             Err(error) => {
                 if let Some((why, what)) = meter.fault() {
-                    documented.errors.push(Error::Beyond {
-                        place: place.to_owned(),
-                        line: documents.line(),
-                        why,
-                        what,
-                    });
+                    let line = documents.line();
+                    documented.errors.push(Error::Beyond { place: place.to_owned(), line, why, what });
                     return documented;
                 }
-                documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
+                let Fault { line, column, what } = yaml_fault(first_line..=documents.line(), strange, &error);
+                documented.errors.push(Error::Malformed { place: place.to_owned(), line, column, what });
             }
         }
         // An input may have any number of broken documents. The first errors are enough for a report.
@@ -231,16 +221,6 @@ fn read_yaml(
             return documented;
         }
     }
-}
-
-fn yaml_error(
-    place: &str,
-    lines: RangeInclusive<u64>,
-    strange: Option<(u64, u64)>,
-    error: &serde_saphyr::Error,
-) -> Error {
-    let Fault { line, column, what } = yaml_fault(lines, strange, error);
-    Error::Malformed { place: place.to_owned(), line, column, what }
 }
 
 /// The place and the error of a broken document.
@@ -268,22 +248,22 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// Marks a fact as missing if the files have no object for it. Missing Services are an error, because every cluster has
-/// the Service `default/kubernetes`.
-fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
-    if let Some(error) = broken {
+/// Adds the errors to the facts. For each missing fact, also adds the reason: an error, or the absence of such objects
+/// in the files. Missing Services are an error, because every cluster has the Service `default/kubernetes`.
+pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
+    errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
+    if let Some(error) = errors.first() {
         // A file that was not read to its end may contain any object, for example an EndpointSlice. So all facts are
         // incomplete.
-        let gap = || error.gap(Source::Services);
-        facts.mark_missing_with(Source::EndpointSlices, gap());
-        let empty = [
+        let missing = [
+            (Source::EndpointSlices, true),
             (Source::Services, facts.services.is_empty()),
             (Source::Pods, facts.pods.is_empty()),
             (Source::WaitingPods, facts.waiting_pods.is_empty()),
             (Source::Nodes, facts.nodes.is_empty()),
         ];
-        for (source, _) in empty.into_iter().filter(|(_, empty)| *empty) {
-            facts.mark_missing_with(source, gap());
+        for (source, _) in missing.into_iter().filter(|(_, missing)| *missing) {
+            facts.mark_missing_with(source, error.gap(Source::Services));
         }
         return;
     }

@@ -1,16 +1,16 @@
 //! Reads a live API server once: one LIST for each resource, and the settings.
 
 use super::{
-    EVERYTHING,
-    collection::{Collection, SERVED},
+    collection::Collection,
     connect::{Access, connect},
     error::Error,
     facts_builder::FactsBuilder,
     nodes,
     objects::{EndpointSlice, Pod, Service},
-    requests::{Server, encoded},
+    requests::Server,
     settings_places::{self, SettingsRead},
     waiting_pods,
+    watch::selection::Selection,
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
@@ -27,7 +27,7 @@ pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &s
         }
         Err(error) => {
             let mut facts = FactsBuilder::default();
-            facts.mark_all_missing(&EVERYTHING, &error);
+            facts.mark_all_missing(&error);
             (facts.finish("the API server".to_owned(), true, configured.map(str::to_owned)), None)
         }
     }
@@ -41,10 +41,10 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
     match nodes::read(server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
-            facts.mark_all_missing(&EVERYTHING, &error);
+            facts.mark_all_missing(&error);
             return (configured.map(str::to_owned), facts);
         }
-        Err(error) => facts.mark_all_missing(&[Source::Nodes], &error),
+        Err(error) => facts.mark_missing(error.gap(Source::Nodes)),
     }
     let node = facts.node_name(configured, hostname);
     let endpoint_slices = Collection::of::<EndpointSlice>();
@@ -56,14 +56,14 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
         settings_places::read(server, node.as_deref()),
     );
     let SettingsRead { facts: settings, failed, .. } = settings;
-    let lists = [(Source::Services, services), (Source::EndpointSlices, slices), (Source::WaitingPods, waiting)];
-    for (source, list) in lists {
+    let of = |source, list: Result<FactsBuilder, Error>| list.map_err(|error| error.gap(source));
+    let lists = [of(Source::Services, services), of(Source::EndpointSlices, slices), of(Source::WaitingPods, waiting)];
+    for list in lists.into_iter().chain([pods]) {
         match list {
             Ok(list) => facts.merge(list),
-            Err(error) => facts.mark_all_missing(&[source], &error),
+            Err(gap) => facts.mark_missing(gap),
         }
     }
-    facts.merge(pods);
     facts.merge(settings);
     for (source, error) in failed.iter().filter(|(_, error)| error.why() != Why::NotPermitted) {
         facts.reject(error.gap(*source));
@@ -75,25 +75,17 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
 /// Then all Services are read.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
-    match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {
+    match server.list::<Service>(&services, &Selection::Served.query()).await {
         Err(Error::Status { code: 400, .. }) => server.list::<Service>(&services, "").await,
         result => result,
     }
 }
 
-async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsBuilder {
-    let mut facts = FactsBuilder::default();
+async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> Result<FactsBuilder, Gap> {
     let Some(node) = node else {
         let detail = format!("no Node that was read has the name {hostname}; set the name of this node with --node");
-        facts.mark_missing(Gap::new(Source::Pods, Why::NotRequested, detail));
-        return facts;
+        return Err(Gap::new(Source::Pods, Why::NotRequested, detail));
     };
-    let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));
-    match server.list::<Pod>(&Collection::of::<Pod>(), &selector).await {
-        Ok(pods) => pods,
-        Err(error) => {
-            facts.mark_all_missing(&[Source::Pods], &error);
-            facts
-        }
-    }
+    let pods = server.list::<Pod>(&Collection::of::<Pod>(), &Selection::Node(node.to_owned()).query()).await;
+    pods.map_err(|error| error.gap(Source::Pods))
 }

@@ -1,19 +1,15 @@
 //! A client that reads its credentials again when they expire.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use http::{Request, Response, StatusCode};
 use jiff::Timestamp;
 use kube::client::{Body, Client};
 use tokio::sync::Mutex;
-use tower::{BoxError, Service};
+use tower::{BoxError, service_fn};
 
 use super::connect::{Access, Impersonation, log_in};
 
@@ -23,7 +19,7 @@ use super::connect::{Access, Impersonation, log_in};
 pub fn client(access: Access) -> Client {
     let who = Arc::new((access, Impersonation::default()));
     // This default namespace has no effect, because the path of every write contains its namespace.
-    Client::new(Reconnecting { who, kept: Arc::default(), doubts: true }, "default")
+    Reconnecting { who, kept: Arc::default(), doubts: true }.into_client("default".to_owned())
 }
 
 /// Passes requests to a kube client. Replaces this client when its credentials expire, and with `doubts` also after a
@@ -67,8 +63,6 @@ impl Drop for Unanswered {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
-
 impl Reconnecting {
     /// Uses `client` until its credentials expire. A failed request does not replace the client, because the failure
     /// may have other causes than the credentials.
@@ -76,7 +70,21 @@ impl Reconnecting {
         let who = Arc::new((access.clone(), impersonation.clone()));
         let namespace = client.default_namespace().to_owned();
         let kept = Arc::new(Mutex::new(Some(KeptClient::new(client))));
-        Client::new(Self { who, kept, doubts: false }, namespace)
+        Self { who, kept, doubts: false }.into_client(namespace)
+    }
+
+    fn into_client(self, namespace: String) -> Client {
+        Client::new(service_fn(move |request| self.clone().answer(request)), namespace)
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let KeptClient { client, failed } = self.kept().await?;
+        let mut unanswered = Unanswered(self.doubts.then_some(failed));
+        let answer = client.send(request).await;
+        if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED) {
+            unanswered.0 = None;
+        }
+        Ok(answer?)
     }
 
     async fn kept(&self) -> Result<KeptClient, BoxError> {
@@ -85,28 +93,5 @@ impl Reconnecting {
             Some(client) => Ok(kept.insert(client).clone()),
             None => Ok(kept.insert(KeptClient::new(log_in(&self.who.0, &self.who.1).await?.0)).clone()),
         }
-    }
-}
-
-impl Service<Request<Body>> for Reconnecting {
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        let this = self.clone();
-        Box::pin(async move {
-            let KeptClient { client, failed } = this.kept().await?;
-            let mut unanswered = Unanswered(this.doubts.then_some(failed));
-            let answer = client.send(request).await;
-            if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED) {
-                unanswered.0 = None;
-            }
-            Ok(answer?)
-        })
     }
 }

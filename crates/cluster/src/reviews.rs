@@ -43,11 +43,6 @@ pub enum Review {
     },
 }
 
-/// The error if the API server did not decide.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NotReviewed(String);
-
 /// Requests reviews with the agent's own rights.
 #[derive(Clone)]
 pub struct Reviewer {
@@ -67,8 +62,8 @@ impl Reviewer {
     /// `nonResourceURL`, not a resource.
     ///
     /// # Errors
-    /// If the API server does not answer, or refuses the review.
-    pub async fn review(&self, token: &str, node: &str, path: &str) -> Result<Review, NotReviewed> {
+    /// If the API server does not answer, or refuses the review. The error is one line for a person.
+    pub async fn review(&self, token: &str, node: &str, path: &str) -> Result<Review, String> {
         let wanted = audience(node);
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -98,7 +93,7 @@ impl Reviewer {
         Ok(Review::Forbidden { user: text::clean(&name, text::NAME) })
     }
 
-    async fn create<T>(&self, review: &T) -> Result<T, NotReviewed>
+    async fn create<T>(&self, review: &T) -> Result<T, String>
     where
         T: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
     {
@@ -106,7 +101,7 @@ impl Reviewer {
         let params = PostParams::default();
         let sent = reviews.create(&params, review);
         let answer = in_time(&format!("POST {}", T::plural(&())), self.within, sent).await;
-        answer.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
+        answer.map_err(|error| text::clean(&error.to_string(), 512))
     }
 }
 

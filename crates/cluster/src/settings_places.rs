@@ -21,9 +21,6 @@ const CONFIG_MAPS: [SettingsPlace; 3] = ["kube-proxy", "kubeadm-config", CILIUM]
 const CILIUM: SettingsPlace = "cilium-config";
 const CALICO: SettingsPlace = "felixconfiguration";
 
-const FELIX_CONFIGURATION: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
-const OPENSHIFT_NETWORK: &str = "/apis/config.openshift.io/v1/networks/cluster";
-
 pub(super) type SettingsPlace = &'static str;
 
 #[derive(Default)]
@@ -43,7 +40,7 @@ impl SettingsRead {
             }
             Err(error) => {
                 if source == Source::ConfigMaps {
-                    self.facts.mark_all_missing(&[source], &error);
+                    self.facts.mark_missing(error.gap(source));
                 }
                 // If the place does not exist, the component has no range of its own. If the place is forbidden, this
                 // range is unknown.
@@ -74,13 +71,15 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
     let [proxy_name, kubeadm_name, cilium_name] = CONFIG_MAPS;
+    let felix_configuration = Collection::of::<FelixConfiguration>().object("default");
+    let openshift_network = Collection::of::<Network>().object("cluster");
     let (api_servers, kube_proxy, kubeadm, cilium, felix, openshift, flagz) = tokio::join!(
         server.list::<Pod>(&pods, &api_servers),
         config_map(server, proxy_name),
         config_map(server, kubeadm_name),
         cilium(server, node),
-        server.facts_of::<FelixConfiguration>(FELIX_CONFIGURATION),
-        server.facts_of::<Network>(OPENSHIFT_NETWORK),
+        server.facts_of::<FelixConfiguration>(&felix_configuration),
+        server.facts_of::<Network>(&openshift_network),
         server.text("/flagz"),
     );
     let mut read = SettingsRead::default();

@@ -8,7 +8,7 @@ use std::{
 use super::{
     Bound, Class, GuardError, List, Place, Reason, Record, Store, Wanted,
     plan::Plan,
-    record::{Before, Unfinished},
+    record::{State, Unfinished},
 };
 use portreeve_facts::PortSet;
 
@@ -92,20 +92,6 @@ impl Kept {
     }
 }
 
-struct Seen {
-    state: State,
-    /// The list at the end of the last run. Empty if there was no run since the boot.
-    last: PortSet,
-    given_up: PortSet,
-    bad_record: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
-    list: PortSet,
-    ours: PortSet,
-}
-
 impl State {
     fn with(&self, ports: &PortSet) -> Self {
         Self { list: self.list.union(ports), ours: self.ours.union(ports) }
@@ -152,8 +138,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// If a file cannot be read or written. The record and the list then have the state before or after one of the
     /// changes.
     pub fn keep(&mut self, wanted: &Wanted, bound: Bound, now: Instant) -> Result<Kept, GuardError> {
-        let Seen { mut state, last, given_up, bad_record } = self.see()?;
-        let mut kept = Kept { given_up, bad_record, ..Kept::default() };
+        let (mut state, last, mut kept) = self.see()?;
         let wanted = self.remembered(wanted, &state.ours, now);
         let mut plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
         kept.lost = last.intersection(&plan.add);
@@ -175,7 +160,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             }
             self.list.require_writable()?;
             let more = state.with(&add);
-            self.announce(&more, &state)?;
+            self.save(&more, Some(state.clone()))?;
             let is_added = self.list.add(&state.list, &add)?;
             state = self.settle(if is_added { more } else { state }, &mut kept)?;
             // Another program may have written entries, and these entries also use space within the bound.
@@ -253,8 +238,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// # Errors
     /// If a file cannot be read or written, as in [`Self::keep`].
     pub fn release(&mut self) -> Result<Kept, GuardError> {
-        let Seen { mut state, given_up, bad_record, .. } = self.see()?;
-        let mut kept = Kept { given_up, bad_record, ..Kept::default() };
+        let (mut state, _, mut kept) = self.see()?;
         for _ in 0..ATTEMPTS {
             if state.ours.is_empty() {
                 break;
@@ -268,25 +252,23 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    fn see(&mut self) -> Result<Seen, GuardError> {
-        let mut bad_record = None;
+    /// Returns the present state, the list at the end of the last run, and the beginning of the report. Without a run
+    /// since the boot, the list of the last run is empty.
+    fn see(&mut self) -> Result<(State, PortSet, Kept), GuardError> {
+        let mut kept = Kept::default();
         if self.store.hold()? {
             self.record = None;
         }
         if self.record.is_none() {
-            self.record = match self.store.load(&self.place)? {
-                Some(Ok(record)) => Some(record).filter(|it| it.boot_id == self.place.boot_id),
-                Some(Err(why)) => {
-                    bad_record = Some(why);
-                    None
-                }
-                None => None,
-            };
+            let loaded = self.store.load(&self.place)?.transpose().unwrap_or_else(|why| {
+                kept.bad_record = Some(why);
+                None
+            });
+            self.record = loaded.filter(|it| it.boot_id == self.place.boot_id);
         }
         let list = self.list.read()?;
         let Some(record) = self.record.clone() else {
-            let state = State { list, ours: PortSet::default() };
-            return Ok(Seen { state, last: PortSet::default(), given_up: PortSet::default(), bad_record });
+            return Ok((State { list, ours: PortSet::default() }, PortSet::default(), kept));
         };
         for number in record.daemons.iter() {
             self.daemons.entry(number).or_insert_with(Reason::daemon_of_the_record);
@@ -296,8 +278,8 @@ impl<L: List, S: Store> Keeper<L, S> {
             Some(unfinished) => self.repair(&list, unfinished)?,
             None => State { ours: record.ours_in(&list, &self.place.boot_id), list },
         };
-        let given_up = record.ours.intersection(&state.list).minus(&state.ours);
-        Ok(Seen { state, last, given_up, bad_record })
+        kept.given_up = record.ours.intersection(&state.list).minus(&state.ours);
+        Ok((state, last, kept))
     }
 
     fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
@@ -315,7 +297,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     fn remove(&mut self, state: State, ports: &PortSet, kept: &mut Kept) -> Result<(State, bool), GuardError> {
         self.list.require_writable()?;
         let less = state.without(ports);
-        self.announce(&less, &state)?;
+        self.save(&less, Some(state.clone()))?;
         let is_written = self.list.replace(&state.list, &less.list.minus(&less.ours), &less.ours)?;
         let after = self.settle(if is_written { less } else { state }, kept)?;
         if is_written {
@@ -324,11 +306,6 @@ impl<L: List, S: Store> Keeper<L, S> {
             kept.given_up = kept.given_up.union(&ports.intersection(&after.list));
         }
         Ok((after, is_written))
-    }
-
-    /// Before the guard writes the list, this function records the state before and after the write.
-    fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
-        self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
 
     /// Reads the list after a write. If the list is not as expected, another program wrote it. Then all entries count
@@ -345,7 +322,9 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(state)
     }
 
-    fn save(&mut self, state: &State, before: Option<Before>) -> Result<(), GuardError> {
+    /// Records the state. Just before the guard writes the list, `state` is the state after the write, and `before` the
+    /// state before the write.
+    fn save(&mut self, state: &State, before: Option<State>) -> Result<(), GuardError> {
         let State { list, ours } = state.clone();
         let daemons = self.daemons.keys().copied().collect();
         let Place { boot_id, netns } = self.place.clone();

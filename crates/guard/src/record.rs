@@ -65,12 +65,13 @@ pub struct Record {
     pub daemons: PortSet,
     /// The state before a write, until the guard has checked the list after the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) before: Option<Before>,
+    pub(super) before: Option<State>,
 }
 
+/// The kernel's list, and the guard's own entries in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Before {
+pub(super) struct State {
     pub(super) ours: PortSet,
     pub(super) list: PortSet,
 }
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn ours_are_known_by_the_list_of_before_or_after_a_write_and_by_no_other_list() {
-        let before = Before { ours: ports("1"), list: ports("1,9") };
+        let before = State { ours: ports("1"), list: ports("1,9") };
         let record = Record {
             boot_id: "b".to_owned(),
             ours: ports("1-2"),
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_write_in_parts_that_did_not_end_is_known_by_entries_of_before_and_after_alone() {
-        let before = Before { ours: ports("1-3"), list: ports("1-3,8-9") };
+        let before = State { ours: ports("1-3"), list: ports("1-3,8-9") };
         let record = Record { ours: ports("1-2"), list: ports("1-2,8-9"), before: Some(before), ..Record::default() };
         let half = record.unfinished(&ports("1,8")).expect("a half-done write");
         assert_eq!((half.missing, half.ours), (ports("2,9"), ports("1-3")));

@@ -77,7 +77,7 @@ impl Stage {
         let clock = Arc::clone(&self.clock);
         let now = move || *clock.lock().expect("the clock");
         let _inside = self.runtime.enter();
-        let (recorder, _writing) = Recorder::start(client(access), Access::REQUEST_TIMEOUT, now, || 0.0);
+        let (recorder, _writing) = Recorder::start(client(access), Access::REQUEST_TIMEOUT, None, now, || 0.0);
         let kubernetes = self.cluster.api().text("/api/v1/namespaces/default/services/kubernetes");
         let kubernetes: Option<Value> = kubernetes.map(|text| serde_json::from_str(&text).expect("JSON"));
         let place = Place {

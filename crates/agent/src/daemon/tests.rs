@@ -79,7 +79,7 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
     agent.scan(Cause::Tick).await;
     {
         let work = &agent.published.borrow().work;
-        assert_eq!((work.panics.as_slice(), work.scans), ([("reader", 2)].as_slice(), 1));
+        assert_eq!((&work.panics, work.scans), (&[("reader", 2)].into(), 1));
         assert_eq!(work.last, last, "nothing was judged");
     }
     assert_eq!(open(&agent), found);
@@ -107,7 +107,7 @@ async fn a_rule_that_panics_is_counted_and_named_and_its_findings_are_held() {
     let opinions = RULES.iter().map(|it| Opinion { rule: it, judgements: (it.name() != rule).then(|| Ok(Vec::new())) });
     agent.record(RoundTime::first(snapshot.at), &snapshot, opinions);
     let named = u64::try_from(RULES.iter().filter(|it| it.name() == rule).count()).expect("a few");
-    assert_eq!(agent.published.borrow().work.panics, [(rule.0, named)]);
+    assert_eq!(agent.published.borrow().work.panics, [(rule.0, named)].into());
     let of_rule = |findings: Vec<Finding>| findings.into_iter().filter(|it| it.key.rule == rule).collect::<Vec<_>>();
     assert_eq!(of_rule(open(&agent)), of_rule(found));
     let last = agent.published.borrow().last.clone().expect("a scan");

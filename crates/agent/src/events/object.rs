@@ -35,18 +35,14 @@ pub(super) struct PlannedEvent {
     event: Event,
 }
 
-/// The object has no uid. `kubectl describe` would not show an Event without the uid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoUid;
-
 impl PlannedEvent {
     /// If the object was not read just now, the Event takes the object's uid from `last`, the last Event about the
-    /// finding.
-    pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
+    /// finding. `None` if the object has no uid, because `kubectl describe` would not show the Event.
+    pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Option<Self> {
         let Finding { key, evidence, .. } = finding;
         let mut regarding = regarding(&key.subject, place);
         let known = || last?.event.regarding.as_ref()?.uid.clone();
-        let object = regarding.uid.take().or_else(known).ok_or(NoUid)?;
+        let object = regarding.uid.take().or_else(known)?;
         regarding.uid = Some(object.clone());
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let names = Names::of(finding, &object, place);
@@ -80,7 +76,7 @@ impl PlannedEvent {
             related,
             ..Event::default()
         };
-        Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
+        Some(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
     pub(super) fn is_same_as(&self, other: &Self) -> bool {

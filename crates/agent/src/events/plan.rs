@@ -168,7 +168,7 @@ impl Plan {
     fn open(&mut self, at: Timestamp, finding: &Finding, place: &Place) {
         let Finding { key, evidence, .. } = finding;
         let last = self.findings.get(key).map(FindingEvents::last);
-        let Ok(event) = PlannedEvent::of(last, finding, place) else {
+        let Some(event) = PlannedEvent::of(last, finding, place) else {
             warn!(rule = %key.name(), subject = %key.subject, "no Event is written: its object has no uid");
             self.counters.failed += 1;
             return;

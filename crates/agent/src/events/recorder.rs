@@ -68,12 +68,13 @@ impl Shared {
 }
 
 impl Recorder {
-    /// Starts a task that writes through `client`. `limit` is the time limit of each request. `chance` returns random
-    /// numbers from 0 to 1. The function needs a tokio runtime. The task ends when the `Recorder` is dropped, or by a
-    /// bug.
+    /// Starts a task that writes through `client`. `limit` is the time limit of each request. `agents` is the namespace
+    /// of the agents. `chance` returns random numbers from 0 to 1. The function needs a tokio runtime. The task ends
+    /// when the `Recorder` is dropped, or by a bug.
     pub fn start(
         client: Client,
         limit: Duration,
+        agents: Option<String>,
         clock: impl Fn() -> Timestamp + Send + 'static,
         chance: impl Fn() -> f64 + Send + 'static,
     ) -> (Self, JoinHandle<()>) {
@@ -82,13 +83,7 @@ impl Recorder {
             let shared = Arc::clone(&shared);
             async move { work(shared, Writer { client, limit, failure: None }, clock, chance).await }
         });
-        (Self { shared, task: task.abort_handle(), agents: None }, task)
-    }
-
-    /// Sets the namespace of the agents.
-    pub fn of_agents_in(mut self, agents: Option<String>) -> Self {
-        self.agents = agents;
-        self
+        (Self { shared, task: task.abort_handle(), agents }, task)
     }
 
     /// Adds the changes of a scan.
@@ -185,14 +180,11 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 impl Writer {
     async fn send(&mut self, write: &Write) -> Reply {
-        let answered = match time::timeout(self.limit, self.exchange(write)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(Failed::from(format!("no answer within {} s", self.limit.as_secs_f32()))),
-        };
-        let (reply, failure) = match answered {
-            Ok(Answer { reply, failure }) => (reply, failure),
-            Err(failed) => (Reply::Unavailable(None), Some(clean(&failed.to_string(), MESSAGE))),
-        };
+        let answered = time::timeout(self.limit, self.exchange(write)).await;
+        let answered =
+            answered.unwrap_or_else(|_| Err(format!("no answer within {} s", self.limit.as_secs_f32()).into()));
+        let (reply, failure) =
+            answered.unwrap_or_else(|failed| (Reply::Unavailable(None), Some(clean(&failed.to_string(), MESSAGE))));
         if failure != self.failure {
             match &failure {
                 Some(failure) => warn!(%failure, "cannot write an Event"),
@@ -203,7 +195,8 @@ impl Writer {
         reply
     }
 
-    async fn exchange(&self, write: &Write) -> Result<Answer, Failed> {
+    /// Returns the answer. If the request failed, also returns the failure in words.
+    async fn exchange(&self, write: &Write) -> Result<(Reply, Option<String>), Failed> {
         let response = self.client.send(request(write)?).await?;
         let wait = retry_after(&response).and_then(|wait| SignedDuration::try_from(wait).ok());
         let status = response.status();
@@ -243,7 +236,7 @@ impl Writer {
             };
             clean(&format!("{status}: {message}"), MESSAGE)
         });
-        Ok(Answer { reply, failure })
+        Ok((reply, failure))
     }
 }
 
@@ -251,11 +244,6 @@ impl Writer {
 /// renewed (401), a server can be busy (408, 429), or two writers can use a quota together (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
-}
-
-struct Answer {
-    reply: Reply,
-    failure: Option<String>,
 }
 
 fn request(write: &Write) -> Result<HttpRequest<Body>, Failed> {

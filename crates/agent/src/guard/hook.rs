@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
+use portreeve_cluster::ClusterSource;
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
@@ -112,12 +113,12 @@ pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
 pub(super) struct Inputs {
     pub(super) config: BindConfig,
+    /// Events go to this source, if it is an API server.
+    pub(super) source: ClusterSource,
     pub(super) host_root: PathBuf,
     pub(super) cluster: ClusterState,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
-    /// Makes the reporter. The function is called on the thread that uses the reporter.
-    pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
 /// Starts the hook. If the hook cannot be attached, the guard still reserves ports.
@@ -196,11 +197,7 @@ fn refusal_in_words(refusal: Refusal) -> &'static str {
 struct Follower {
     hook: Hook,
     records: Arc<OwnedFd>,
-    config: BindConfig,
-    host_root: PathBuf,
-    cluster: ClusterState,
-    latest: watch::Receiver<Latest>,
-    state: watch::Sender<GuardState>,
+    inputs: Inputs,
     reporter: Option<Reporter>,
     limit: Limit,
     lines: Bucket,
@@ -222,16 +219,11 @@ impl Follower {
     fn new(hook: Hook, inputs: Inputs) -> anyhow::Result<Self> {
         let records = hook.as_fd().try_clone_to_owned().context("duplicating a descriptor")?;
         let records = Arc::new(records);
-        let Inputs { config, host_root, cluster, latest, state, reporter } = inputs;
-        let (reporter, now) = (reporter(), Instant::now());
+        let (reporter, now) = (Reporter::of(&inputs.source, inputs.state.clone()), Instant::now());
         let follower = Self {
             hook,
             records,
-            config,
-            host_root,
-            cluster,
-            latest,
-            state,
+            inputs,
             reporter,
             limit: Limit::new(now),
             lines: Bucket::new(1, LOST_EVERY, now),
@@ -247,12 +239,12 @@ impl Follower {
     }
 
     async fn run(&mut self) {
-        let tick = (self.config.stale / 4).clamp(Duration::from_millis(100), Duration::from_secs(5));
+        let tick = (self.inputs.config.stale / 4).clamp(Duration::from_millis(100), Duration::from_secs(5));
         let mut ready = readable(&self.records, tick);
         loop {
             let mut is_waiting = true;
             tokio::select! {
-                changed = self.latest.changed() => match changed {
+                changed = self.inputs.latest.changed() => match changed {
                     Ok(()) => self.update(),
                     // The guard ends.
                     Err(_) => return pending().await,
@@ -274,16 +266,16 @@ impl Follower {
     /// Replaces the claims in the kernel. If an input is unread, the last claims stay. Soon these claims are too old,
     /// and the hook allows all binds.
     fn update(&mut self) {
-        let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
+        let Some((snapshot, _)) = self.inputs.latest.borrow_and_update().clone() else { return };
         let spent = thread_cpu_time();
         let updated = match unread(&snapshot) {
             Some(gap) if gap.why == Why::NotYet => return,
             Some(gap) => Err(gap.detail.clone()),
             None => {
-                let all = Cgroups::find(&self.host_root);
+                let all = Cgroups::find(&self.inputs.host_root);
                 keep_group(&mut self.proxy, &snapshot.kernel.proxy.cgroup);
                 self.name_absent(&all);
-                let groups = groups(&all, self.proxy.as_ref(), &self.config.allow);
+                let groups = groups(&all, self.proxy.as_ref(), &self.inputs.config.allow);
                 let mut claimed = claimed(&Limits::default().round(&snapshot, None), &groups);
                 spare(&mut claimed, &mut self.own, Instant::now());
                 self.hook.replace(&claimed.exempt, &claimed.claims).map_err(|error| error.to_string())
@@ -298,7 +290,7 @@ impl Follower {
     }
 
     fn name_absent(&mut self, all: &Cgroups) {
-        for path in newly_absent(&self.config.allow, |path| all.id(path).is_some(), &mut self.absent) {
+        for path in newly_absent(&self.inputs.config.allow, |path| all.id(path).is_some(), &mut self.absent) {
             warn!(allow = %path.display(), "no such control group: its processes are not exempt until it is there");
         }
     }
@@ -307,13 +299,13 @@ impl Follower {
     /// function also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
-        let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
-        let is_current = self.failed.is_none() && self.config.mode == Mode::Refuse;
+        let made = self.inputs.latest.borrow().as_ref().map(|(_, made)| *made);
+        let is_current = self.failed.is_none() && self.inputs.config.mode == Mode::Refuse;
         if let Some(left) = made.filter(|_| is_current).and_then(|made| self.left(made, now)) {
             self.hook.fresh_for(left)?;
         }
         let counts = (self.hook.lost()?, self.limit.unreported);
-        let known = self.state.borrow().hook.map(|state| (state.lost, state.unreported));
+        let known = self.inputs.state.borrow().hook.map(|state| (state.lost, state.unreported));
         if known.is_some_and(|known| known != counts) {
             self.change(|state| (state.lost, state.unreported) = counts);
             // The number of log lines is limited, because a process may call `bind` in an endless loop.
@@ -327,14 +319,14 @@ impl Follower {
 
     /// The time from `now` for which the kernel may refuse binds.
     fn left(&self, made: Instant, now: Instant) -> Option<Duration> {
-        let ages = self.cluster.ages(now);
+        let ages = self.inputs.cluster.ages(now);
         let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
         let age = age(of("services"), of("pods"), now.saturating_duration_since(made))?;
-        self.config.stale.checked_sub(age).filter(|left| !left.is_zero())
+        self.inputs.config.stale.checked_sub(age).filter(|left| !left.is_zero())
     }
 
     fn change(&self, change: impl FnOnce(&mut HookState)) {
-        self.state.send_modify(|state| {
+        self.inputs.state.send_modify(|state| {
             if let Some(hook) = &mut state.hook {
                 change(hook);
             }
@@ -347,18 +339,18 @@ impl Follower {
                 *count += u64::from(*answer == bind.answer);
             }
         });
-        let Some((snapshot, _)) = self.latest.borrow().clone() else { return };
+        let Some((snapshot, _)) = self.inputs.latest.borrow().clone() else { return };
         // The number of judged binds is limited, because the search for a control group walks over all groups.
         if !self.limit.admits(bind, Instant::now()) {
             return;
         }
-        let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
+        let cgroup = cgroup_of(&Cgroups::find(&self.inputs.host_root), bind.cgroup);
         // A pod may bind a port at its start. The snapshot is too old for this pod, so the pods are read again.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
-        snapshot.cluster.pods = self.cluster.facts().pods.clone();
+        snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {
             Some(gap) => Err(gap),
-            None => conflict(&snapshot, bind, cgroup, self.config.stale),
+            None => conflict(&snapshot, bind, cgroup, self.inputs.config.stale),
         };
         if let Err(gap) = &judged {
             self.change(|state| state.unread += 1);

@@ -9,7 +9,7 @@ use super::{
     connections::ports_of,
     hook::{ANSWERS, HookState, mode_in_words},
 };
-use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
+use crate::metrics::{Family, Metric, counter, gauge};
 
 pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
@@ -70,11 +70,6 @@ pub(super) struct Exported {
     pub(super) view_age: Duration,
 }
 
-/// Writing into a string always succeeds.
-pub(super) fn metrics(exported: Exported, form: Exposition) -> Result<String, fmt::Error> {
-    exposed(exported, form)
-}
-
 impl Collector for Exported {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { state, view_age } = self;
@@ -114,7 +109,10 @@ fn of_hook(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BindMode;
+    use crate::{
+        BindMode,
+        metrics::{Exposition, metrics},
+    };
 
     #[test]
     fn each_metric_is_in_both_forms_before_the_first_success_too() {

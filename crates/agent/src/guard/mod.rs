@@ -318,14 +318,13 @@ impl Guard {
         }
         let (latest, snapshots) = watch::channel(None);
         if let Some(binds) = config.bind.clone() {
-            let (source, events) = (config.cluster.clone(), state.clone());
             let inputs = Inputs {
                 config: binds,
+                source: config.cluster.clone(),
                 host_root: config.host_root.clone(),
                 cluster: cluster.clone(),
                 latest: snapshots,
                 state: state.clone(),
-                reporter: Box::new(move || Reporter::of(&source, events)),
             };
             hook::start(inputs, &mut tasks)?;
         }

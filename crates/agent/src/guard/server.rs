@@ -14,11 +14,14 @@ use axum::{
 };
 use tokio::sync::watch::Receiver;
 
-use super::{
-    GuardState, READ_INTERVAL,
-    metrics::{Exported, metrics},
+use super::{GuardState, READ_INTERVAL, metrics::Exported};
+use crate::{
+    cluster_state::ClusterState,
+    connections,
+    metrics::{Exposition, metrics},
+    tasks::Tasks,
+    threads,
 };
-use crate::{cluster_state::ClusterState, connections, metrics::Exposition, tasks::Tasks, threads};
 
 /// A guard whose last run is older than this time is not healthy.
 const STUCK: Duration = READ_INTERVAL.saturating_mul(4);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -16,8 +17,7 @@ use super::{
 };
 use crate::{events::Counters, node_condition::Writes};
 use portreeve_facts::{
-    ClusterFacts, EphemeralUse, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source,
-    Unread, text,
+    ClusterFacts, EphemeralUse, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source, Unread, text,
 };
 use portreeve_rules::{
     findings::{Finding, Severity},
@@ -229,7 +229,7 @@ impl Families {
         self.one("portreeve_last_connections_timestamp_seconds", connections.map(|at| at.as_duration().as_secs_f64()));
         self.one("portreeve_scans", Some(large(work.scans)));
         let mut panics: BTreeMap<&str, u64> = BTreeMap::from([("reader", 0)]);
-        panics.extend(work.panics.iter().copied());
+        panics.extend(&work.panics);
         self.add("portreeve_panics", panics.into_iter().map(|(part, count)| (words([part]), large(count))));
         let results = events.iter().flat_map(|Counters { written, deduplicated, dropped, failed }| {
             [("written", written), ("deduplicated", deduplicated), ("dropped", dropped), ("failed", failed)]
@@ -289,6 +289,8 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     let others = nodes.iter().filter(|node| Some(node.name.as_str()) != here);
     let of_nodes: BTreeSet<_> = others.flat_map(|node| node.addresses.iter().map(|it| &it.ip)).collect();
     let mut states = [("service", 0), ("foreign", 0), ("stale", 0)];
+    // The kernel itself gives a link-local address to the link.
+    let is_link_local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     for address in interfaces.addresses.iter().filter(|it| it.is_ipvs() && !is_link_local(it.ip)) {
         let state = match (of_nodes.contains(&address.ip), of_services.contains(&address.ip)) {
             (true, _) => 1,
@@ -298,11 +300,6 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
         states[state].1 += 1;
     }
     Some(states)
-}
-
-/// Whether the kernel gave the address to the link by itself.
-fn is_link_local(ip: std::net::IpAddr) -> bool {
-    matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }
 
 pub(crate) fn word(value: impl Serialize) -> String {

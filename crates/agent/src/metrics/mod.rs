@@ -67,7 +67,7 @@ pub struct Work {
     /// The time that each reader of the node took in the last scan.
     pub took: BTreeMap<Source, Duration>,
     /// The number of caught panics, by the name of the rule, or `reader`.
-    pub panics: Vec<(&'static str, u64)>,
+    pub panics: BTreeMap<&'static str, u64>,
     /// The results of the last readings of the configuration.
     pub configuration: Configuration,
 }
@@ -122,10 +122,7 @@ impl Work {
 
     /// Counts a panic of a rule, or of the `reader`.
     pub fn panicked(&mut self, part: &'static str) {
-        match self.panics.iter_mut().find(|(known, _)| *known == part) {
-            Some((_, count)) => *count += 1,
-            None => self.panics.push((part, 1)),
-        }
+        *self.panics.entry(part).or_default() += 1;
     }
 }
 
@@ -145,15 +142,8 @@ impl Exposition {
     }
 }
 
-/// The metrics as text, in one of the two forms.
-///
-/// # Errors
-/// If the text cannot be written. Writing into a string always succeeds.
-pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
-    exposed(scrape, form)
-}
-
-pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
+/// The metrics as text, in one of the two forms. Writing into a string always succeeds.
+pub(crate) fn metrics(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collector));
     let mut text = String::new();

@@ -20,8 +20,9 @@ const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "K
 const MOST: usize = 100_000;
 const DEEPEST: usize = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
+    #[default]
     Named,
     Folder,
 }
@@ -37,6 +38,7 @@ impl Origin {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
     pub(super) failures: Vec<String>,
@@ -57,16 +59,7 @@ pub(super) struct Found {
 /// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect other folders.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
-    let mut found = Found {
-        files: Vec::new(),
-        failures: Vec::new(),
-        charts: Vec::new(),
-        patched: Vec::new(),
-        origin: Origin::Named,
-        left_out: Vec::new(),
-        patches: BTreeMap::new(),
-        perhaps_whole: BTreeSet::new(),
-    };
+    let mut found = Found::default();
     match fs::metadata(path) {
         _ if input == Input::Stdin => found.files.push(input),
         Ok(metadata) if !metadata.is_dir() => found.files.push(input),

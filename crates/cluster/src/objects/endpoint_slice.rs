@@ -11,8 +11,8 @@ use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{self as facts, EndpointPort, Family, Protocol, Source};
 
 /// An EndpointSlice of the API server.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EndpointSlice {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) address_type: Option<Text>,
@@ -20,8 +20,7 @@ pub struct EndpointSlice {
     pub(crate) endpoints: Option<Vec<Endpoint>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct SlicePort {
     pub(crate) name: Option<Text>,
     pub(crate) protocol: Option<PortProtocol>,
@@ -39,7 +38,6 @@ pub(crate) struct Endpoint {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 pub(crate) struct Conditions {
     pub(crate) ready: Option<bool>,
     pub(crate) serving: Option<bool>,
@@ -57,21 +55,14 @@ impl Object for EndpointSlice {
     }
 
     fn add_to(self, facts: &mut FactsBuilder, _: &mut Notes) -> Result<(), FieldError> {
-        facts.endpoint_slices.extend(self.facts()?.map(Into::into));
-        Ok(())
-    }
-}
-
-impl EndpointSlice {
-    /// `None` for a slice without a Service, and for slices of type FQDN, which no proxy uses.
-    fn facts(self) -> Result<Option<facts::EndpointSlice>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let namespace = metadata.namespace()?;
-        let Some(Text(service)) = metadata.labels.and_then(|labels| labels.service_name) else { return Ok(None) };
+        // No proxy uses a slice without a Service, or a slice of type FQDN.
+        let Some(Text(service)) = metadata.labels.and_then(|labels| labels.service_name) else { return Ok(()) };
         let family = match self.address_type.as_deref() {
             Some("IPv4") => Family::V4,
             Some("IPv6") => Family::V6,
-            Some("FQDN") => return Ok(None),
+            Some("FQDN") => return Ok(()),
             other => {
                 let is = other.map_or_else(|| "absent".to_owned(), quoted);
                 return Err(FieldError::new("addressType", is, "IPv4, IPv6 or FQDN"));
@@ -95,12 +86,14 @@ impl EndpointSlice {
                 node: endpoint.node_name.map(|Name(name)| name),
             })
         };
-        Ok(Some(facts::EndpointSlice {
+        let slice = facts::EndpointSlice {
             namespace,
             service,
             family,
             ports: self.ports.into_iter().flatten().map(port).collect(),
             endpoints: self.endpoints.into_iter().flatten().enumerate().map(endpoint).collect::<Result<_, _>>()?,
-        }))
+        };
+        facts.endpoint_slices.push(slice.into());
+        Ok(())
     }
 }

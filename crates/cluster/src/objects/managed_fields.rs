@@ -14,30 +14,26 @@ use serde::{Deserialize, de::IgnoredAny};
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ManagedFields(Vec<Entry>);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Entry {
     #[serde(rename = "fieldsV1")]
     fields: Option<Fields>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
     spec: Option<Spec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Spec {
     /// The keys are ports such as `k:{"port":80,"protocol":"TCP"}`, and `.`.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct OwnedPort {
     #[serde(rename = "f:nodePort")]
     node_port: Option<IgnoredAny>,

@@ -311,8 +311,7 @@ fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Labels {
     #[serde(rename = "kubernetes.io/service-name")]
     pub(crate) service_name: Option<Text>,
@@ -337,8 +336,7 @@ pub(crate) struct Labels {
     pub(crate) rke2_namespace: Option<Text>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Annotations {
     #[serde(rename = "kubernetes.io/config.hash")]
     pub(crate) config_hash: Option<Text>,
@@ -373,8 +371,8 @@ pub(crate) struct Annotations {
     pub(crate) accept: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct OwnerReference {
     pub(crate) api_version: Option<Text>,
     pub(crate) kind: Option<Text>,

@@ -10,38 +10,35 @@ use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{self as facts, Family, NodeAddressKind, Source};
 
 /// A Node of the API server.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub struct Node {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<NodeSpec>,
     pub(crate) status: Option<NodeStatus>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct NodeSpec {
     #[serde(rename = "podCIDRs")]
     pub(crate) pod_cidrs: Option<Vec<Cidr>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeStatus {
     pub(crate) addresses: Option<Vec<NodeAddress>>,
     pub(crate) node_info: Option<NodeInfo>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct NodeAddress {
     #[serde(rename = "type")]
     pub(crate) kind: Option<Text>,
     pub(crate) address: Option<Text>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeInfo {
     pub(crate) kubelet_version: Option<Text>,
     pub(crate) container_runtime_version: Option<Text>,

@@ -39,8 +39,7 @@ const MOST_REPORTED: usize = 4;
 const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub struct Pod {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<PodSpec>,
@@ -61,8 +60,8 @@ pub(crate) struct PodSpec {
     pub(crate) security_context: Option<SecurityContext>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Container {
     pub(crate) name: Option<Text>,
     pub(crate) command: Option<Vec<Word>>,
@@ -74,8 +73,8 @@ pub(crate) struct Container {
     pub(crate) readiness_probe: Option<Probe>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerPortSpec {
     pub(crate) protocol: Option<PortProtocol>,
     pub(crate) container_port: Option<Port>,
@@ -84,63 +83,58 @@ pub(crate) struct ContainerPortSpec {
     pub(crate) host_ip: Option<Text>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Probe {
     pub(crate) http_get: Option<Probed>,
     pub(crate) tcp_socket: Option<Probed>,
     pub(crate) grpc: Option<Probed>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Probed {
     pub(crate) host: Option<Text>,
     pub(crate) port: Option<NumberOrText>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Affinity {
     pub(crate) node_affinity: Option<NodeAffinity>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct NodeAffinity {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub(crate) required: Option<NodeSelector>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeSelector {
     pub(crate) node_selector_terms: Option<Vec<NodeSelectorTerm>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NodeSelectorTerm {
     pub(crate) match_fields: Option<Vec<Requirement>>,
     pub(crate) match_expressions: Option<Vec<Requirement>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Requirement {
     pub(crate) key: Option<Text>,
     pub(crate) operator: Option<Text>,
     pub(crate) values: Option<Vec<Text>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct SecurityContext {
     pub(crate) sysctls: Option<Vec<Sysctl>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Sysctl {
     pub(crate) name: Option<Text>,
     pub(crate) value: Option<String>,
@@ -162,8 +156,8 @@ pub(crate) struct PodStatus {
     pub(crate) pod_ips: Option<Vec<PodIp>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: Option<Text>,
@@ -172,8 +166,8 @@ pub(crate) struct Condition {
     pub(crate) last_transition_time: Option<Time>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
     pub(crate) name: Option<Text>,
     #[serde(rename = "containerID")]
@@ -183,21 +177,20 @@ pub(crate) struct ContainerStatus {
     pub(crate) last_state: Option<ContainerState>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct ContainerState {
     pub(crate) running: Option<Running>,
     pub(crate) terminated: Option<Terminated>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Running {
     pub(crate) started_at: Option<Time>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Terminated {
     pub(crate) exit_code: Option<i64>,
     pub(crate) message: Option<String>,
@@ -222,34 +215,6 @@ impl Object for Pod {
 
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError> {
         facts.settings.api_server_pod(&self);
-        match self.facts(notes)? {
-            Some(PodFacts::Placed(pod)) => facts.pods.push(pod),
-            Some(PodFacts::Waiting(pod)) => facts.waiting_pods.push(pod),
-            None => {}
-        }
-        Ok(())
-    }
-}
-
-enum PodFacts {
-    /// The Pod is on a Node. A Pod from a file without `nodeName` may be on any Node.
-    Placed(Arc<facts::Pod>),
-    /// The Pod waits for free ports on a Node, or the kubelet refused it because of its ports.
-    Waiting(Arc<WaitingPod>),
-}
-
-impl Pod {
-    /// The only Node on which the Pod can run. The Pod names this Node, or the node affinity of the Pod selects only
-    /// this Node.
-    pub(crate) fn only_node(&self) -> Option<String> {
-        let spec = self.spec.as_ref()?;
-        let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
-        let only = || spec.affinity.as_ref().and_then(only_node);
-        node.or_else(only).filter(|node| names::is_subdomain(node))
-    }
-
-    /// The facts of the Pod. `None` if the Pod waits for a Node, but not because of ports.
-    fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let status = self.status.unwrap_or_default();
@@ -288,15 +253,16 @@ impl Pod {
         if rejected || node.is_none() && phase == Some("Pending") {
             let refused = conditions.iter().find(|condition| is_refused_for_its_ports(condition));
             let message = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+            // The Pod waits for a Node, but not because of ports.
             if refused.is_none() && !rejected {
-                return Ok(None);
+                return Ok(());
             }
             // A nominated Node is the Node on which the Pod preempts other Pods. The Pod waits until they have ended.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
             let meant_for = node.or(nominated).or_else(only).or_else(selected);
-            return Ok(Some(PodFacts::Waiting(Arc::new(WaitingPod {
+            facts.waiting_pods.push(Arc::new(WaitingPod {
                 service_lb_of,
                 namespace,
                 name,
@@ -315,13 +281,15 @@ impl Pod {
                     .map_or(&status.start_time, |condition| &condition.last_transition_time)
                     .as_ref()
                     .map(|Time(at)| *at),
-            }))));
+            }));
+            return Ok(());
         }
         // Any user can write the annotation of a mirror pod. So the Node must also be the controller of the pod.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
-        Ok(Some(PodFacts::Placed(Arc::new(facts::Pod {
+        // A Pod from a file without `nodeName` may be on any Node.
+        facts.pods.push(Arc::new(facts::Pod {
             service_lb_of,
             namespace,
             name,
@@ -358,7 +326,19 @@ impl Pod {
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,
-        }))))
+        }));
+        Ok(())
+    }
+}
+
+impl Pod {
+    /// The only Node on which the Pod can run. The Pod names this Node, or the node affinity of the Pod selects only
+    /// this Node.
+    pub(crate) fn only_node(&self) -> Option<String> {
+        let spec = self.spec.as_ref()?;
+        let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
+        let only = || spec.affinity.as_ref().and_then(only_node);
+        node.or_else(only).filter(|node| names::is_subdomain(node))
     }
 }
 

@@ -15,8 +15,7 @@ use crate::facts_builder::FactsBuilder;
 use portreeve_facts::{self as facts, Announced, Family, ForCilium, Protocol, ServiceKind, Source};
 
 /// A Service of the API server or of a manifest.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub struct Service {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<ServiceSpec>,
@@ -43,8 +42,8 @@ pub(crate) struct ServiceSpec {
     pub(crate) ports: Option<Vec<ServicePort>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ServicePort {
     pub(crate) name: Option<Text>,
     pub(crate) protocol: Option<PortProtocol>,
@@ -53,14 +52,13 @@ pub(crate) struct ServicePort {
     pub(crate) node_port: Option<OptionalPort>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceStatus {
     pub(crate) load_balancer: Option<LoadBalancer>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct LoadBalancer {
     pub(crate) ingress: Option<Vec<Ingress>>,
 }

@@ -9,8 +9,7 @@ use super::{FieldError, Metadata, Notes, Object, values::NumberOrText};
 use crate::facts_builder::FactsBuilder;
 use portreeve_facts::Source;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct ConfigMap {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) data: Option<BTreeMap<String, String>>,
@@ -38,15 +37,14 @@ impl Object for ConfigMap {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct FelixConfiguration {
     metadata: Option<Metadata>,
     spec: Option<FelixSpec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct FelixSpec {
     kube_node_port_ranges: Option<Vec<NumberOrText>>,
 }
@@ -71,15 +69,14 @@ impl Object for FelixConfiguration {
 }
 
 /// OpenShift's `network.config.openshift.io`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Network {
     metadata: Option<Metadata>,
     spec: Option<NetworkSpec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NetworkSpec {
     service_node_port_range: Option<String>,
 }
@@ -103,15 +100,14 @@ impl Object for Network {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct CiliumNodeConfig {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<CiliumNodeConfigSpec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct CiliumNodeConfigSpec {
     pub(crate) defaults: Option<BTreeMap<String, String>>,
     pub(crate) node_selector: Option<LabelSelector>,

@@ -13,8 +13,7 @@ use portreeve_facts::{self as facts, WorkloadKind};
 /// Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) spec: Option<WorkloadSpec>,
@@ -22,7 +21,7 @@ pub(crate) struct Workload {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct WorkloadSpec {
     pub(crate) replicas: Option<Whole>,
     pub(crate) parallelism: Option<Whole>,
@@ -41,33 +40,30 @@ pub(crate) struct Strategy {
     pub(crate) rolling_update: Option<RollingUpdate>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct RollingUpdate {
     pub(crate) max_unavailable: Option<NumberOrText>,
     pub(crate) max_surge: Option<NumberOrText>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct JobTemplate {
     pub(crate) spec: Option<Box<WorkloadSpec>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Template {
     pub(crate) spec: Option<PodSpec>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct WorkloadStatus {
     pub(crate) desired_number_scheduled: Option<Whole>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Toleration {
     pub(crate) key: Option<Text>,
     pub(crate) operator: Option<Text>,
@@ -145,51 +141,40 @@ impl Workload {
         if replicas == Some(0) || desired == Some(0) {
             return Ok(None);
         }
-        let keeps_old_pods = self.spec().is_some_and(|spec| spec.keeps_old_pods(kind));
-        let workload = self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))?;
-        Ok(workload.map(|workload| facts::Workload { keeps_old_pods, ..workload }))
+        let Some(pods) = self.pods() else { return Ok(None) };
+        let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let (mut selects, mut avoids) =
+            affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
+        let selector = pods.node_selector.iter().flatten();
+        let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
+        selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
+        let toleration = |it: &Toleration| {
+            [&it.key, &it.operator, &it.value, &it.effect].map(|word| word.as_deref().unwrap_or_default()).join(" ")
+        };
+        let mut tolerates: Vec<_> = pods.tolerations.iter().flatten().map(toleration).collect();
+        [&mut selects, &mut avoids, &mut tolerates].into_iter().for_each(|texts| {
+            texts.sort_unstable();
+            texts.dedup();
+        });
+        let (ports, probed) = pods.ports_of_the_node(kind.pod_spec())?;
+        let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
+        if ports.is_empty() && probed.is_empty() || is_for_windows {
+            return Ok(None);
+        }
+        Ok(Some(facts::Workload {
+            kind,
+            namespace,
+            name,
+            replicas,
+            keeps_old_pods: self.spec().is_some_and(|spec| spec.keeps_old_pods(kind)),
+            host_network: pods.host_network.unwrap_or(false),
+            selects,
+            avoids,
+            tolerates,
+            ports,
+            probed,
+        }))
     }
-}
-
-fn of_pods(
-    kind: WorkloadKind,
-    replicas: Option<i64>,
-    (namespace, name): (String, String),
-    pods: &PodSpec,
-) -> Result<Option<facts::Workload>, FieldError> {
-    let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
-    let selector = pods.node_selector.iter().flatten();
-    let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
-    selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
-    let toleration = |it: &Toleration| {
-        [&it.key, &it.operator, &it.value, &it.effect].map(|word| word.as_deref().unwrap_or_default()).join(" ")
-    };
-    let mut tolerates: Vec<_> = pods.tolerations.iter().flatten().map(toleration).collect();
-    [&mut selects, &mut avoids, &mut tolerates].into_iter().for_each(|texts| {
-        texts.sort_unstable();
-        texts.dedup();
-    });
-    let (ports, probed) = pods.ports_of_the_node(kind.pod_spec())?;
-    let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
-    if ports.is_empty() && probed.is_empty() || is_for_windows {
-        return Ok(None);
-    }
-    let host_network = pods.host_network.unwrap_or(false);
-    let keeps_old_pods = false;
-    Ok(Some(facts::Workload {
-        kind,
-        namespace,
-        name,
-        replicas,
-        keeps_old_pods,
-        host_network,
-        selects,
-        avoids,
-        tolerates,
-        ports,
-        probed,
-    }))
 }
 
 /// The demands of a required node affinity. The second list has the demands with `NotIn` and `DoesNotExist`. A demand

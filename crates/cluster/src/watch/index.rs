@@ -232,30 +232,21 @@ impl Index {
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
-        let others = Resource::ALL.into_iter().filter(|resource| !self.reads(*resource));
-        others.filter_map(|resource| self.never_read(resource)).for_each(|gap| all.mark_missing(gap));
         for (resource, cache) in &self.caches {
             let source = resource.source();
-            match (resource, &node) {
-                (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail =
-                        format!("no Node has the name {}; set the name of this node with --node", self.hostname);
-                    all.mark_missing(Gap::new(source, Why::NotRequested, detail));
-                    continue;
-                }
-                _ => {}
+            if *resource == Resource::Pods && node.is_none() && self.caches[&Resource::Nodes].selection.is_some() {
+                let detail = format!("no Node has the name {}; set the name of this node with --node", self.hostname);
+                all.mark_missing(Gap::new(source, Why::NotRequested, detail));
+                continue;
             }
-            let needed = self.needed(*resource);
-            match (&cache.selection, &needed) {
-                (Some(selection), Some(needed)) if !selection.covers(needed) => {
-                    let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
-                    all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
-                }
-                (None, _) => all.mark_missing(cache.absence(*resource)),
-                _ => {}
+            if cache.selection.is_some() && !self.is_whole(*resource) {
+                let absent = || Gap::new(source, Why::NotYet, format!("{} are being read", resource.name()));
+                all.mark_missing(cache.status.failure.clone().unwrap_or_else(absent));
             }
             cache.objects.values().for_each(|object| object.add_to(&mut all));
         }
+        let never_read = Resource::ALL.into_iter().filter_map(|resource| self.never_read(resource));
+        never_read.for_each(|gap| all.mark_missing(gap));
         let mut facts = all.finish(self.origin.clone(), true, node);
         let slices = self.caches.get(&Resource::EndpointSlices);
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
@@ -271,7 +262,10 @@ impl Index {
     /// The reason why a resource was never read. `None` if the resource was read.
     fn never_read(&self, resource: Resource) -> Option<Gap> {
         match (self.caches.get(&resource), resource) {
-            (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
+            (Some(cache), _) => cache.selection.is_none().then(|| {
+                let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
+                cache.status.failure.clone().unwrap_or_else(yet)
+            }),
             // A guard has no right to read settings. So the proxy's settings are unknown, not absent.
             (None, Resource::Settings) => {
                 let detail = "the settings of the cluster are not known: a guard does not read them";
@@ -381,11 +375,6 @@ impl ResourceCache {
             Some(object) => drop(self.objects.insert(title.into(), object)),
         }
         true
-    }
-
-    fn absence(&self, resource: Resource) -> Gap {
-        let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
-        self.status.failure.clone().unwrap_or_else(yet)
     }
 }
 

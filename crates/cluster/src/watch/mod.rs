@@ -44,7 +44,7 @@ pub use self::{
     resource::{Resource, ResourceStatus},
     run::EndpointsOf,
     timing::WatchTiming,
-    view::{ClusterView, WatchesEnded},
+    view::ClusterView,
 };
 use super::connect::Access;
 
@@ -60,17 +60,6 @@ impl Watch {
     ///
     /// Readers of the view are notified of changes. The view ends only if the watches end, which is a bug.
     pub fn start(
-        access: Access,
-        resources: &[Resource],
-        node: Option<String>,
-        hostname: String,
-        endpoints_of: EndpointsOf,
-    ) -> (Self, ClusterView) {
-        Self::start_with(access, resources, node, hostname, endpoints_of, WatchTiming::default())
-    }
-
-    /// Like [`Watch::start`], with the times in `timing`.
-    pub fn start_with(
         access: Access,
         resources: &[Resource],
         node: Option<String>,

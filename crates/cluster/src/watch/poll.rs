@@ -57,16 +57,13 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
-        let read = async { nodes::read(&feed.connect().await?, own).await };
-        let failed = match read.await {
-            Ok(nodes) => {
-                count.send_replace(nodes.nodes.len());
-                feed.replace(nodes).await;
-                None
-            }
-            Err(error) => Some(error),
+        let read = async {
+            let nodes = nodes::read(&feed.connect().await?, own).await?;
+            count.send_replace(nodes.nodes.len());
+            feed.replace(nodes).await;
+            Ok::<_, Error>(())
         };
-        feed.wait_for_next_poll(failed, &mut failures, feed.timing.poll_interval).await;
+        feed.wait_for_next_poll(read.await.err(), &mut failures, feed.timing.poll_interval).await;
     }
 }
 
@@ -74,17 +71,15 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
-        let read = async { waiting_pods::read(&feed.connect().await?).await };
-        let (failed, any) = match read.await {
-            Ok(facts) => {
-                let any = !facts.waiting_pods.is_empty();
-                feed.replace(facts).await;
-                (None, any)
-            }
-            Err(error) => (Some(error), false),
+        let read = async {
+            let facts = waiting_pods::read(&feed.connect().await?).await?;
+            let any = !facts.waiting_pods.is_empty();
+            feed.replace(facts).await;
+            Ok::<_, Error>(any)
         };
-        let interval = waiting_interval(feed.timing.poll_interval, *nodes.borrow(), any);
-        feed.wait_for_next_poll(failed, &mut failures, interval).await;
+        let read = read.await;
+        let interval = waiting_interval(feed.timing.poll_interval, *nodes.borrow(), matches!(read, Ok(true)));
+        feed.wait_for_next_poll(read.err(), &mut failures, interval).await;
     }
 }
 

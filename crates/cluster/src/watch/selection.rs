@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{collection::SERVED, requests::encoded};
+use crate::requests::encoded;
+
+/// ExternalName and headless Services have no NodePorts.
+const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 
 /// The longest list of names in a request, in bytes. Proxies accept URLs of 8 KiB.
 const LONGEST: usize = 6 << 10;

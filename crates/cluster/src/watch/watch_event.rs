@@ -1,62 +1,75 @@
 //! The lines of a watch. Each line has a limit, and contains one event that describes a change:
 //! `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1` WatchEvent).
 
-use std::{
-    borrow::Cow,
-    io::{self, ErrorKind},
-};
+use std::{borrow::Cow, io::ErrorKind};
 
+use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, Lines, Take};
 
 use super::index::CachedObject;
 use crate::{
-    answer::LONGEST_OBJECT,
+    answer::{LONGEST_OBJECT, wrong},
+    error::{Error, causes},
     input_meter::WHOLE,
     objects::{Identity, Object},
 };
+use portreeve_facts::text;
 
 /// The longest line, in bytes: one object and the type of its event.
 const LINE: u64 = LONGEST_OBJECT as u64;
+const MESSAGE: usize = 256;
+/// The annotation `InitialEventsAnnotationKey` of apimachinery.
+const ENDS_STATE: &str = "k8s.io/initial-events-end";
 
 pub(crate) struct EventLines {
     /// The limit of this reader is the number of bytes that may still follow in the present line.
     lines: Lines<Take<Box<dyn AsyncBufRead + Send + Unpin>>>,
+    /// The request of the watch, for messages.
+    pub(super) request: String,
 }
 
 impl EventLines {
-    pub(crate) fn new(body: impl AsyncBufRead + Send + Unpin + 'static) -> Self {
+    pub(crate) fn new(request: String, body: impl AsyncBufRead + Send + Unpin + 'static) -> Self {
         let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(body.take(WHOLE as u64));
-        Self { lines: body.take(LINE).lines() }
+        Self { lines: body.take(LINE).lines(), request }
     }
 
-    /// The next line. `None` at the end. If the caller stops waiting, no byte is lost.
+    /// The next line that is not empty. `None` at the end. If the caller stops waiting, no byte is lost.
     ///
     /// # Errors
-    /// If the line is too long (`FileTooLarge`) or is not text (`InvalidData`), or if the connection breaks.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
-        let line = self.lines.next_line().await;
-        // If a line reaches the limit, the reader stops, as at the end of the last line. So the limit is checked first.
-        if self.lines.get_ref().limit() == 0 {
-            return Err(ErrorKind::FileTooLarge.into());
+    /// If the line is too long or is not text, or if the connection breaks.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, Error> {
+        loop {
+            let line = self.lines.next_line().await;
+            // If a line reaches the limit, the reader stops, as at the end of the last line. So the limit is checked
+            // first.
+            if self.lines.get_ref().limit() == 0 {
+                let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
+                return Err(Error::TooMuch { request: self.request.clone(), what });
+            }
+            self.lines.get_mut().set_limit(LINE);
+            match line {
+                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
+                Ok(line) => return Ok(line),
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return Err(malformed(&self.request, "it is not text"));
+                }
+                Err(error) => return Err(Error::Unreachable { request: self.request.clone(), what: causes(&error) }),
+            }
         }
-        self.lines.get_mut().set_limit(LINE);
-        line
     }
 }
 
-/// The meaning of a line. In most variants, the last field is the resource version at this line.
+/// The meaning of a line. The last field is the resource version at this line.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
-    /// The new state of the object with this title, `namespace/name`. The state is `None` if no rule uses the object.
+    /// The new state of the object with this title, `namespace/name`. The state is `None` if no rule uses the object,
+    /// or if the object was deleted.
     Applied(String, Option<CachedObject>, Option<String>),
-    /// The object with this title was deleted.
-    Deleted(String, Option<String>),
     /// No object changed. The flag is true if this line is the end of the state with which the watch began.
     Bookmark(bool, Option<String>),
-    /// The server ended the watch with a Status: its code and its message.
-    Refused(u16, String),
 }
 
 #[derive(Deserialize)]
@@ -70,22 +83,7 @@ struct Line<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Bookmark {
-    metadata: BookmarkMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct BookmarkMetadata {
-    resource_version: Option<String>,
-    annotations: Option<BookmarkAnnotations>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct BookmarkAnnotations {
-    /// The annotation `InitialEventsAnnotationKey` of apimachinery.
-    #[serde(rename = "k8s.io/initial-events-end")]
-    ends_state: Option<String>,
+    metadata: ObjectMeta,
 }
 
 #[derive(Default, Deserialize)]
@@ -96,13 +94,14 @@ struct Status {
 }
 
 impl WatchEvent {
-    /// Parses a line from `place`. If the API server would refuse the object, the event contains the object as
-    /// rejected.
+    /// Parses a line from `place`, an answer to `request`. If the API server would refuse the object, the event
+    /// contains the object as rejected.
     ///
     /// # Errors
-    /// If the text is not a line of a watch. The error contains the reason.
-    pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
-        let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    /// If the text is not a line of a watch, for example because the text is incomplete. Also if the server ended the
+    /// watch with a Status.
+    pub fn read<K: Object>(request: &str, place: &str, line: &str) -> Result<Self, Error> {
+        let Line { word, object } = parsed(request, line)?;
         match &*word {
             "ADDED" | "MODIFIED" => {
                 let (Identity { title, version }, object) = CachedObject::read::<K>(place, object);
@@ -110,20 +109,29 @@ impl WatchEvent {
             }
             "DELETED" => {
                 let Identity { title, version } = Identity::of(object);
-                Ok(Self::Deleted(title, version))
+                Ok(Self::Applied(title, None, version))
             }
             "BOOKMARK" => {
-                let Bookmark { metadata } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
-                let ends = metadata.annotations.and_then(|it| it.ends_state).is_some_and(|ends| ends == "true");
+                let Bookmark { metadata } = parsed(request, object.get())?;
+                let ends = metadata.annotations.is_some_and(|all| all.get(ENDS_STATE).is_some_and(|it| it == "true"));
                 Ok(Self::Bookmark(ends, metadata.resource_version.filter(|version| !version.is_empty())))
             }
             "ERROR" => {
-                let Status { code, message } = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
-                Ok(Self::Refused(code, message.unwrap_or_default()))
+                let Status { code, message } = parsed(request, object.get())?;
+                let message = text::clean(&message.unwrap_or_default(), MESSAGE);
+                Err(Error::Status { request: request.to_owned(), code, message, retry_after: None })
             }
-            _ => Err("it is not an event of a watch".to_owned()),
+            _ => Err(malformed(request, "it is not an event of a watch")),
         }
     }
+}
+
+fn parsed<'a, T: Deserialize<'a>>(request: &str, text: &'a str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| malformed(request, &error.to_string()))
+}
+
+pub(super) fn malformed(request: &str, what: &str) -> Error {
+    wrong(request.to_owned(), "json".to_owned(), what)
 }
 
 #[cfg(test)]
@@ -137,16 +145,16 @@ mod tests {
     async fn a_line_has_a_bound_of_its_own_and_the_lines_before_it_are_read() {
         let most = "x".repeat(LONGEST_OBJECT - 2);
         let body = format!("{most}\n{most}\n{}", "ü".repeat(LONGEST_OBJECT));
-        let mut lines = EventLines::new(Cursor::new(body));
+        let mut lines = EventLines::new(String::new(), Cursor::new(body));
         for _ in 0..2 {
             assert_eq!(lines.next().await.expect("a line").map(|line| line.len()), Some(most.len()));
         }
-        assert_eq!(lines.next().await.expect_err("no end").kind(), ErrorKind::FileTooLarge);
+        assert!(matches!(lines.next().await, Err(Error::TooMuch { .. })), "no end");
     }
 
     #[tokio::test]
     async fn the_last_line_needs_no_end() {
-        let mut lines = EventLines::new(Cursor::new("a\nb"));
+        let mut lines = EventLines::new(String::new(), Cursor::new("a\nb"));
         for line in [Some("a"), Some("b"), None] {
             assert_eq!(lines.next().await.expect("a line").as_deref(), line);
         }
@@ -158,10 +166,10 @@ mod tests {
             r#"{"name":"a","namespace":"d","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}"#;
         let read = |word: &str, spec: &str| {
             let object = format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#);
-            let first = WatchEvent::read::<Service>("here", &format!(r#"{{"type":"{word}","object":{object}}}"#));
-            let other = format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#);
-            assert_eq!(first, WatchEvent::read::<Service>("here", &other));
-            first.expect("an event")
+            let read = |line: &str| WatchEvent::read::<Service>("a watch", "here", line).expect("an event");
+            let first = read(&format!(r#"{{"type":"{word}","object":{object}}}"#));
+            assert_eq!(first, read(&format!(r#"{{"object":{object},"more":[1],"type":"{word}"}}"#)));
+            first
         };
         let (title, version) = ("d/a".to_owned(), Some("7".to_owned()));
         for word in ["ADDED", "MODIFIED"] {
@@ -174,10 +182,11 @@ mod tests {
             };
             assert_eq!((of, at, rejected.rejected().len()), (title.clone(), version.clone(), 1));
         }
-        assert_eq!(read("DELETED", "5"), WatchEvent::Deleted(title, version.clone()));
+        assert_eq!(read("DELETED", "5"), WatchEvent::Applied(title, None, version.clone()));
         assert_eq!(read("BOOKMARK", "5"), WatchEvent::Bookmark(true, version));
         let line = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old","code":410}}"#;
-        assert_eq!(WatchEvent::read::<Service>("here", line), Ok(WatchEvent::Refused(410, "too old".to_owned())));
+        let refused = WatchEvent::read::<Service>("a watch", "here", line).expect_err("a Status");
+        assert!(matches!(&refused, Error::Status { code: 410, message, .. } if message == "too old"), "{refused}");
     }
 
     #[test]
@@ -191,7 +200,7 @@ mod tests {
             r#"{"type":"ADDED","object":{"#,
             r#"{"type":"X","object":{}}"#,
         ] {
-            assert!(WatchEvent::read::<Service>("here", line).is_err(), "{line}");
+            assert!(WatchEvent::read::<Service>("a watch", "here", line).is_err(), "{line}");
         }
     }
 }

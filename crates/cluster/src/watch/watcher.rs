@@ -15,10 +15,10 @@ use super::{
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
     selection::Selection,
-    watch_event::{EventLines, WatchEvent},
+    watch_event::{EventLines, WatchEvent, malformed},
 };
 use crate::{
-    answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
+    answer::{OBJECTS, too_many},
     collection::Collection,
     error::Error,
     jitter::jitter,
@@ -26,7 +26,6 @@ use crate::{
     pages::WHOLE,
     requests::{JSON, Server},
 };
-use portreeve_facts::text;
 
 /// A server that cannot continue from a version may accept the watch, and refuse it with the first line. So the watcher
 /// waits for this time before it reports *no change*.
@@ -41,7 +40,6 @@ const LONGEST: usize = 64 << 20;
 /// state costs at most as many bytes as the watch.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
-const MESSAGE: usize = 256;
 
 /// Watches one resource. If the selection is `None`, waits until the selection is known.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
@@ -114,8 +112,7 @@ async fn session<K: Object>(
             }
             lines => lines?,
         };
-        let mut watch =
-            OpenWatch { feed, server: &server, request: server.request(&path), lines, read: 0, behind: None };
+        let mut watch = OpenWatch { feed, server: &server, lines, read: 0, behind: None, in_batch: false };
         if position.version.is_none() && !watch.read_state::<K>(selection, position).await? {
             continue;
         }
@@ -129,12 +126,13 @@ async fn session<K: Object>(
 struct OpenWatch<'a> {
     feed: &'a ResourceFeed,
     server: &'a Server,
-    request: String,
     lines: EventLines,
     /// The number of lines that were read. It is counted up to [`FIRST`].
     read: u32,
     /// If lines arrive faster than they are read, the time at which this began.
     behind: Option<Instant>,
+    /// Whether the last line belongs to a batch that may go on.
+    in_batch: bool,
 }
 
 impl OpenWatch<'_> {
@@ -150,32 +148,32 @@ impl OpenWatch<'_> {
         // The limit for objects is also used as the limit for events. Deletions and bookmarks are few.
         for _ in 0..=OBJECTS {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
-            let Ok(next) = timeout(wait, self.line()).await else { return Ok(position.knows_no_streams()) };
+            let Ok(next) = timeout(wait, self.lines.next()).await else { return Ok(position.knows_no_streams()) };
             let Some(line) = next? else { return Ok(position.knows_no_streams()) };
-            match self.event::<K>(&line)? {
+            match WatchEvent::read::<K>(&self.lines.request, self.server.address(), &line)? {
                 WatchEvent::Applied(title, object, _) => state.put(title, object),
-                WatchEvent::Deleted(title, _) => state.put(title, None),
                 WatchEvent::Bookmark(true, Some(version)) => {
                     position.is_whole(version, state.objects.len());
                     self.feed.send(Update::Replaced(selection.clone(), state)).await;
                     position.patience.succeeded(Instant::now());
                     return Ok(true);
                 }
-                WatchEvent::Bookmark(true, None) => return Err(self.wrong("the state has no resource version")),
+                WatchEvent::Bookmark(true, None) => {
+                    return Err(malformed(&self.lines.request, "the state has no resource version"));
+                }
                 WatchEvent::Bookmark(false, _) => {}
-                WatchEvent::Refused(code, message) => return Err(self.refused(code, &message)),
             }
         }
-        Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
+        Err(Error::TooMuch { request: self.lines.request.clone(), what: too_many() })
     }
 
     /// Reads changes until the watch ends, and returns whether there was a change. Also ends after `idle_timeout`
     /// without a line. The next watch then shows whether the server still answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
-        let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
+        let (mut accepted, mut brought) = (false, 0_usize);
         loop {
             let wait = if accepted { self.feed.timing.idle_timeout } else { REFUSAL_WINDOW };
-            let next = match timeout(wait, self.paced_line(&mut position.pace, &mut in_batch)).await {
+            let next = match timeout(wait, self.paced_line(&mut position.pace)).await {
                 Ok(next) => next?,
                 Err(_) if accepted => return Ok(brought > 0),
                 Err(_) => {
@@ -199,11 +197,9 @@ impl OpenWatch<'_> {
                 position.version = None;
                 return Ok(true);
             }
-            let (update, version) = match self.event::<K>(&line)? {
+            let (update, version) = match WatchEvent::read::<K>(&self.lines.request, self.server.address(), &line)? {
                 WatchEvent::Applied(title, object, version) => (Update::Applied(title, object), version),
-                WatchEvent::Deleted(title, version) => (Update::Applied(title, None), version),
                 WatchEvent::Bookmark(_, version) => (Update::Confirmed, version),
-                WatchEvent::Refused(code, message) => return Err(self.refused(code, &message)),
             };
             self.feed.send_as_of(as_of, update).await;
             position.patience.succeeded(Instant::now());
@@ -211,35 +207,12 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line. `None` at the end. If the caller stops waiting, no line is lost.
-    async fn line(&mut self) -> Result<Option<String>, Error> {
-        loop {
-            match self.lines.next().await {
-                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(line) => return Ok(line),
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return Err(self.wrong("it is not text"));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
-                    let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
-                    return Err(Error::TooMuch { request: self.request.clone(), what });
-                }
-                Err(error) => {
-                    return Err(Error::Unreachable {
-                        request: self.request.clone(),
-                        what: crate::error::causes(&error),
-                    });
-                }
-            }
-        }
-    }
-
     /// Reads a line. If lines arrive constantly, they are read in batches, because reading each line by itself would
     /// wake the process for each line.
-    async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
-        let was_in_batch = mem::take(in_batch);
+    async fn paced_line(&mut self, pace: &mut ReadingPace) -> Result<Option<String>, Error> {
+        let was_in_batch = mem::take(&mut self.in_batch);
         let goes_on = was_in_batch && !pace.is_full();
-        let together = if goes_on { timeout(TOGETHER, self.line()).await.ok() } else { None };
+        let together = if goes_on { timeout(TOGETHER, self.lines.next()).await.ok() } else { None };
         let line = match together {
             Some(line) => line,
             None => {
@@ -251,26 +224,12 @@ impl OpenWatch<'_> {
                 if self.read >= FIRST {
                     sleep(pause).await;
                 }
-                self.line().await
+                self.lines.next().await
             }
         };
         self.read = (self.read + 1).min(FIRST);
         pace.read(line.as_ref().ok().and_then(Option::as_ref).map_or(0, String::len));
-        *in_batch = true;
+        self.in_batch = true;
         line
-    }
-
-    /// Parses a line. If the line is malformed, for example incomplete, the error ends the watch.
-    fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
-        WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
-    }
-
-    fn wrong(&self, what: &str) -> Error {
-        wrong(self.request.clone(), "json".to_owned(), what)
-    }
-
-    fn refused(&self, code: u16, message: &str) -> Error {
-        let (request, message) = (self.request.clone(), text::clean(message, MESSAGE));
-        Error::Status { request, code, message, retry_after: None }
     }
 }
