@@ -322,14 +322,10 @@ fn ports(report: &Report<'_>) -> Markup {
 
 /// The number of blocks in a line depends on the width of the window.
 fn map(usage: &PortUsage) -> Markup {
-    let legend = legend(usage);
     html! {
         p { "Each square is a port. Each block has 100 ports and the number of the first." }
         div.map role="img" aria-label=(format!("The ports {}", usage.range.range)) { (blocks(usage)) }
-        ul.legend {
-            @for (swatch, words) in legend.states { li { (swatch) " " (words) } }
-            @for remark in legend.remarks { li { (tidy(&remark)) } }
-        }
+        (legend(usage))
     }
 }
 
