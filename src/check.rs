@@ -22,7 +22,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, settings, report } = args;
     let is_live = sources.is_live();
-    let mut snapshot = sources.one_snapshot(report.skipped(), true, console)?;
+    let mut snapshot = sources.snapshot(Default::default(), report.skipped(), true, console)?;
     Setting::apply_all(&settings, &mut snapshot).map_err(UsageError)?;
     let ended = report.print(&snapshot, is_live, console);
     // The memory is not freed, because the process ends.
