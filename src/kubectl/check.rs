@@ -103,14 +103,14 @@ pub(super) async fn query(
     listed: &[Agent],
     interrupts: &mut Interrupts,
 ) -> Fleet {
-    let mut gathering = Gathering::new(scope.agent_flags.agent_namespace(), wanted);
+    let mut gathering = Gathering::new(&scope.agent_flags.agent_namespace, wanted);
     let mut not_queried = vec![true; listed.len()];
     let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
         not_queried[number] = false;
         let Agent { node, pod, .. } = listed[number].clone();
         gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
     };
-    let limit = scope.agent_flags.time_limit();
+    let limit = scope.agent_flags.time_limit;
     let stopped = interrupts.query(agents, listed, AgentRequest::FINDINGS, limit, take).await;
     if let Some(stopped) = stopped {
         for (agent, _) in listed.iter().zip(not_queried).filter(|(_, not_queried)| *not_queried) {

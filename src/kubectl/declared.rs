@@ -51,7 +51,7 @@ impl NoAgentFlags {
         let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
         let image = self.image.clone().unwrap_or_else(released);
         let command =
-            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), &image);
+            look_once(&port.to_string(), node.map_or(NODE, String::as_str), &agent_flags.agent_namespace, &image);
         let report = DeclaredReport { port: port.number, claims: &claims, unread: &unread, command: &command };
         console.write(|out| match json {
             true => write_declared_json(&report, out),
@@ -71,7 +71,7 @@ impl NoAgentFlags {
                 released()
             ));
         }
-        let namespace = agent_flags.agent_namespace();
+        let namespace = &agent_flags.agent_namespace;
         console.print_note(&format!(
             "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace sets another namespace"
         ));

@@ -68,7 +68,7 @@ pub(super) fn judge_one_snapshot<T>(
     let NodeResults { mut results, mut nodes, oldest, .. } =
         judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
     oldest.iter().for_each(|note| console.print_note(note));
-    let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
+    let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
 
@@ -108,11 +108,11 @@ pub(super) fn judge_node_snapshots<T>(
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
-        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit, take).await;
         let oldest = oldest.map(|(age, number)| {
             format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
-        let about = listed_agents(listed.len(), agent_flags.agent_namespace());
+        let about = listed_agents(listed.len(), &agent_flags.agent_namespace);
         let scope = format!("{about}; other nodes are not included");
         let (all, queried) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {queried} of {all} agents were queried; {}", why.words()));

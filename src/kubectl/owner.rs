@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         anyhow::bail!("pod {pod} is on no queried node");
     }
     if owners.is_empty() {
-        anyhow::bail!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
+        anyhow::bail!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
     }
     Ok(ExitCode::from(owners_result(&owners) as u8))
 }

@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         })
     })?;
     if fleet.nodes.is_empty() {
-        anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace());
+        anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace);
     }
     let lacks = fleet.nodes.iter().any(|node| node.version.is_none());
     Ok(ExitCode::from(answer_outcome(lacks, []) as u8))
