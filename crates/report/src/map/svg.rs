@@ -124,8 +124,8 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
     html! {
         @for (port, used) in ports.filter_map(|port| Some((port, census.used.get(&port)?))) {
             @let risk = census.ephemeral.contains(port);
-            rect class={ (PortState::of(census, port).look().0) @if risk { " risk" } } x=(place(port)) y=(y) width=(size)
-                height=(size) {
+            rect class={ (PortState::of(census, port).look().0) @if risk { " risk" } } x=(place(port)) y=(y)
+                width=(size) height=(size) {
                 title {
                     (port)
                     @if let Some((service, _)) = &used.allocated { ", Service " (tidy(&service.to_string())) }
