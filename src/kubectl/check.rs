@@ -14,7 +14,7 @@ use crate::{
 use portreeve_agent::settings::duration;
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
-use portreeve_report::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide};
+use portreeve_report::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table};
 use portreeve_rules::ids::Named;
 
 #[derive(Debug, clap::Args)]
@@ -147,8 +147,7 @@ impl Args {
             }
             match self.output {
                 Form::Table | Form::Wide if self.counting.no_headers => write_fleet_rows(fleet, style, out),
-                Form::Table => write_fleet_table(fleet, style, out),
-                Form::Wide => write_fleet_wide(fleet, style, out),
+                Form::Table | Form::Wide => write_fleet_table(fleet, self.output == Form::Wide, style, out),
                 Form::Json => fleet.write_json(out),
                 Form::Yaml => fleet.write_yaml(out),
                 Form::Name => fleet.write_names(out),

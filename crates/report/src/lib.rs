@@ -65,8 +65,7 @@ pub use sarif::write_sarif;
 pub use scan_age::{LONGEST_INTERVAL, OLDEST_CONNECTIONS, ScanAge};
 pub use setting::{KEYS, Setting};
 pub use table::{
-    nothing_judged, write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table,
-    write_lint_wide, write_rows, write_table, write_wide,
+    nothing_judged, write_fleet_rows, write_fleet_table, write_lint_rows, write_lint_table, write_rows, write_table,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
 pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument};

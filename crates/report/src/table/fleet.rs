@@ -21,20 +21,12 @@ use portreeve_rules::findings::Severity;
 const LABEL: usize = 20;
 const REASONS: usize = 12;
 
-/// Writes the compact table of many nodes. An incident is reported once, with its nodes.
+/// Writes the table of many nodes. An incident is reported once, with its nodes. With `wide`, all details are written.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_fleet_table(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.fleet(fleet)
-}
-
-/// Writes the table with all details.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.fleet(fleet)
+pub fn write_fleet_table(fleet: &Fleet, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.fleet(fleet)
 }
 
 /// Writes only the rows of the list, for scripts.

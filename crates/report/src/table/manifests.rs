@@ -29,20 +29,12 @@ const EXPLAINED: usize = 50;
 /// The largest number of names in a list of skipped kinds or of charts.
 const KINDS: usize = 8;
 
-/// Writes the findings, sorted by place.
+/// Writes the findings, sorted by place. With `wide`, each finding has all evidence.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_lint_table(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.lint(report)
-}
-
-/// Writes the findings with all evidence.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.lint(report)
+pub fn write_lint_table(report: &LintReport, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.lint(report)
 }
 
 /// Writes one line for each finding, in the form of compilers: `file:line:column: severity: sentence [rule]`.

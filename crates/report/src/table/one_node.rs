@@ -14,20 +14,13 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, the details of findings, the number of rules that judged, and the failures.
+/// Writes the table: a list, the details of findings, the number of rules that judged, and the failures. With `wide`,
+/// the table has all details.
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_table(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.write(report)
-}
-
-/// Writes the table with all details.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_wide(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.write(report)
+pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.write(report)
 }
 
 /// Writes only the rows of the list, for scripts.
