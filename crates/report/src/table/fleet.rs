@@ -51,10 +51,7 @@ impl Page<'_> {
         self.blank()?;
         let agents = listed(fleet.agents, &fleet.agent_namespace);
         let scope = format!("This report is about {agents}. Other nodes are not included.");
-        for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
-            self.line(0, ink, &line)?;
-        }
-        Ok(())
+        self.paragraph(0, Ink::Faint, &scope)
     }
 
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
@@ -101,10 +98,10 @@ impl Page<'_> {
             let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
             let names = first_nodes(&reason.nodes, self.named());
             if reason.nodes.len() == 1 {
-                self.labelled(2, &names, LABEL, &lines)?;
+                self.labelled(&names, LABEL, &lines)?;
             } else {
                 self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", reason.nodes.len()))?;
-                self.labelled(2, "", LABEL, &lines)?;
+                self.labelled("", LABEL, &lines)?;
             }
         }
         if shown < reasons.len() {

@@ -78,27 +78,24 @@ impl Page<'_> {
         };
         let place = self.style.paint(Ink::Heading, &tidy(&place.to_string()));
         writeln!(self.out, "{place}  {word}  {}", self.style.paint(Ink::Heading, &tidy(&title)))?;
-        for (ink, line) in self.wrapped(Ink::Plain, &evidence.summary, 2) {
-            self.line(2, ink, &line)?;
-        }
-        self.labelled(2, "Field", LABEL, &[(Ink::Plain, tidy(field))])?;
+        self.paragraph(2, Ink::Plain, &evidence.summary)?;
+        self.labelled("Field", LABEL, &[(Ink::Plain, tidy(field))])?;
         for (index, (place, object)) in related.iter().take(KINDS).enumerate() {
             let label = if index == 0 { "Also" } else { "" };
-            self.labelled(2, label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
+            self.labelled(label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
         }
         for (index, (name, value)) in evidence.values.iter().enumerate() {
             let is_number = SUGGESTIONS.contains(name);
             if self.wide || is_number {
                 let label = if index == 0 || is_number { "Evidence" } else { "" };
-                self.labelled(2, label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
+                self.labelled(label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
             }
         }
         for (word, step) in lines(&evidence.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };
-            let text = self.wrapped(Ink::Plain, &step.text, LABEL + 4);
-            self.labelled(2, label, LABEL, &text)?;
+            self.labelled(label, LABEL, &self.wrapped(Ink::Plain, &step.text, LABEL + 4))?;
         }
-        self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
+        self.labelled("Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
@@ -138,8 +135,7 @@ impl Page<'_> {
         let unknown = unknown.keys().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
-            let lines = self.wrapped(Ink::Plain, &text, 20);
-            self.labelled(2, label, 15, &lines)?;
+            self.labelled(label, 15, &self.wrapped(Ink::Plain, &text, 20))?;
         }
         Ok(())
     }

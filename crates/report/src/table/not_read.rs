@@ -48,7 +48,7 @@ impl Page<'_> {
             if !group.rules.is_empty() {
                 lines.extend(self.wrapped(Ink::Faint, &not_judged(&group.rules, self.wide), LABEL + 4));
             }
-            self.labelled(2, topic, LABEL, &lines)?;
+            self.labelled(topic, LABEL, &lines)?;
         }
         Ok(())
     }
@@ -79,9 +79,7 @@ impl Page<'_> {
             self.blank()?;
         }
         let text = format!("{whole} of {run} rules judged.{lacking} -o wide shows the details.");
-        for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
-            self.line(0, ink, &line)?;
-        }
+        self.paragraph(0, Ink::Plain, &text)?;
         match rest(&unseen, &self.style.program).filter(|_| report.is_live) {
             Some(command) => self.line(0, Ink::Command, &command),
             None => Ok(()),

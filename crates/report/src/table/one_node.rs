@@ -116,8 +116,7 @@ impl Page<'_> {
         ];
         for (label, text) in rows {
             let text = text.unwrap_or_else(|| "not known, see below".to_owned());
-            let lines = self.wrapped(Ink::Plain, &text, LABEL + 4);
-            self.labelled(2, label, LABEL, &lines)?;
+            self.labelled(label, LABEL, &self.wrapped(Ink::Plain, &text, LABEL + 4))?;
         }
         Ok(())
     }
