@@ -69,7 +69,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     console.write(|out| match output {
         Form::Table | Form::Wide if no_headers => report::write_rows(&report, style, out),
         Form::Table | Form::Wide => report::write_table(&report, output == Form::Wide, style, out),
-        Form::Json => report::write_json(&report, out),
+        Form::Json => report::write_json(&report, None, out),
         Form::Yaml => report::write_yaml(&report, out),
         Form::Npd => writeln!(out, "{}", report::npd_line(&report)),
         Form::Junit => report::write_junit(&report, out),

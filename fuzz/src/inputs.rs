@@ -37,7 +37,7 @@ pub fn snapshot(bytes: &[u8]) {
     written(|out| report::write_table(&report, false, &style(), out));
     written(|out| report::write_table(&report, true, &style(), out));
     written(|out| report::write_rows(&report, &style(), out));
-    let json = written(|out| report::write_json(&report, out));
+    let json = written(|out| report::write_json(&report, None, out));
     serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the report is JSON");
     written(|out| report::write_sarif(&report, out));
     written(|out| report::write_junit(&report, out));

@@ -121,7 +121,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         write(&mut text);
         reported.push((name.to_owned(), text));
     };
-    part("replay -o json", &|out| write_json(&report, out).expect("memory"));
+    part("replay -o json", &|out| write_json(&report, None, out).expect("memory"));
     part("replay -o yaml", &|out| write_yaml(&report, out).expect("memory"));
     part("replay", &|out| write_table(&report, false, &style, out).expect("memory"));
     part("replay -o wide", &|out| write_table(&report, true, &style, out).expect("memory"));

@@ -37,7 +37,7 @@ mod topic;
 mod what_if;
 
 pub use declared::{DeclaredReport, look_once, write_declared, write_declared_json};
-pub use findings_document::{Problem, Unknown, Value, findings_schema, write_json, write_json_with_age, write_yaml};
+pub use findings_document::{Problem, Unknown, Value, findings_schema, write_json, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, listed};
 pub use html_page::{PageDetail, write_html_page, write_html_rule_page};
 pub use junit::write_junit;

@@ -148,7 +148,7 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
         ("table", written(|out| write_table(report, false, &style, out))),
         ("wide", written(|out| write_table(report, true, &style, out))),
         ("rows", written(|out| write_rows(report, &style, out))),
-        ("json", written(|out| write_json(report, out))),
+        ("json", written(|out| write_json(report, None, out))),
         ("yaml", written(|out| write_yaml(report, out))),
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
@@ -205,7 +205,7 @@ fn the_map_shows_who_has_what() {
 
 #[test]
 fn the_document_is_stable() {
-    insta::assert_snapshot!("rich_json", written(|out| write_json(&report(&rich()), out)));
+    insta::assert_snapshot!("rich_json", written(|out| write_json(&report(&rich()), None, out)));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
     let table = written(|out| write_table(&chosen, false, &style(), out));
     assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 findings of lower severity not shown)"), "{table}");
     assert!(!table.contains("ephemeral-range-overlap/node-ports"), "{table}");
-    let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
+    let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, None, out))).expect("JSON");
     assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
 }
 
@@ -389,7 +389,7 @@ fn sarif_results_point_at_their_rules() {
 #[test]
 fn yaml_and_json_are_one_document() {
     for look in [rich(), healthy(), blind()] {
-        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), None, out))).expect("JSON");
         let yaml: Value = serde_saphyr::from_str(&written(|out| write_yaml(&report(&look), out))).expect("YAML");
         assert_eq!(json, yaml);
     }
@@ -400,7 +400,7 @@ fn every_document_follows_its_schema() {
     let schema = findings_schema().to_value();
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     for look in [rich(), healthy(), blind()] {
-        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), None, out))).expect("JSON");
         let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
         let mut wrong = json;
