@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::{
     console::Console,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
 };
 use portreeve_facts::{
     PortSet,
@@ -86,7 +86,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         known.absorb(snapshot);
         Ok(())
     })?;
-    let is_blank = results.iter().all(|it| it.result.is_err());
+    let is_blank = results.iter().all(|(_, result)| result.is_err());
     // If no value is known, print no policies. `kubectl apply` would replace policies that have values with policies
     // without values.
     if is_blank && choices.parameters.is_empty() {
@@ -97,8 +97,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if is_blank {
         console.print_note("no agent reported the cluster: the policies have only the values from the command line");
     }
-    let silent: Vec<_> =
-        results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?))).collect();
+    let silent: Vec<_> = results.into_iter().filter_map(|(node, result)| Some((node, result.err()?))).collect();
     let is_silent = !silent.is_empty();
     let unread: Vec<_> = silent.into_iter().chain(known.unread.clone()).collect();
     console.write(|out| match output {

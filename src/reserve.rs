@@ -10,7 +10,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     guard,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
     words::{Words, wanted},
 };
 use portreeve_report::{
@@ -88,7 +88,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let NodeResults { results, nodes, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, |snapshot| NodeReservation::of(snapshot, guard.clone()))?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
-    for NodeResult { node, result } in results {
+    for (node, result) in results {
         match result {
             Ok(reservation) => fleet.nodes.push(reservation),
             Err(gap) => unread.push((node, gap)),

@@ -14,7 +14,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     progress::Progress,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
     snapshot_files,
     words::{Words, wanted},
 };
@@ -171,12 +171,13 @@ impl Scope for Sources {
         console: &Console,
         mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
     ) -> anyhow::Result<NodeResults<T>> {
-        let (mut results, mut nodes): (Vec<NodeResult<T>>, Vec<NodeScan>) = (Vec::new(), Vec::new());
+        let mut results: Vec<(String, Result<T, Gap>)> = Vec::new();
+        let mut nodes: Vec<NodeScan> = Vec::new();
         let mut take = |snapshot: &Snapshot| {
             let node = snapshot.node_name().to_owned();
-            let is_new = results.iter().all(|it| it.node != node);
+            let is_new = results.iter().all(|(other, _)| *other != node);
             nodes.push(NodeScan::of(snapshot));
-            results.push(NodeResult { result: judge(snapshot), node });
+            results.push((node, judge(snapshot)));
             is_new
         };
         if self.is_live() {
@@ -193,7 +194,7 @@ impl Scope for Sources {
         }
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         let scope = match results.as_slice() {
-            [NodeResult { node, .. }] => format!("node {node} only"),
+            [(node, _)] => format!("node {node} only"),
             several => format!("the {} nodes of these snapshots only", several.len()),
         };
         Ok(NodeResults { results, nodes, partial: None, oldest: None, scope })

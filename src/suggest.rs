@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::{
     console::Console,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
 };
 use portreeve_facts::Source;
 use portreeve_report::{free_ports_result, gaps_alike, write_free_ports_json};
@@ -49,8 +49,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         free_ports.absorb(snapshot);
         Ok(())
     })?;
-    let judged = results.iter().filter(|it| it.result.is_ok()).count();
-    let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
+    let judged = results.iter().filter(|(_, result)| result.is_ok()).count();
+    let silent = results.into_iter().filter_map(|(node, result)| Some((node, result.err()?)));
     free_ports.unread.extend(silent);
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     let wanted = usize::from(count.get());

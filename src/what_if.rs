@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::{
     command_line::UsageError,
     console::Console,
-    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
+    scope::{Behind, NodeResults, Scope, Wanted},
 };
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
@@ -67,7 +67,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
     let NodeResults { results, nodes, partial, oldest, scope } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
-    if results.iter().all(|it| it.result.is_err())
+    if results.iter().all(|(_, result)| result.is_err())
         && let Some(words) = refused.pop()
     {
         return Err(UsageError(words).into());
@@ -76,7 +76,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if results.is_empty() {
         anyhow::bail!("nothing is known; scope: {scope}");
     }
-    for NodeResult { node, result } in results {
+    for (node, result) in results {
         if let Err(gap) = result {
             console.print_note(&format!("{} could not be judged: {}", first_nodes(&[&node], 1), gap.detail));
             what_if.leave_out(&node, &gap);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     console::Console,
-    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
+    scope::{Behind, NodeResults, Scope, Wanted},
 };
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
@@ -69,7 +69,7 @@ pub(super) fn judge_one_snapshot<T>(
         judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
     oldest.iter().for_each(|note| console.print_note(note));
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
-    nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
+    nodes.pop().zip(results.pop()).map(|(node, (_, result))| (node, result)).ok_or_else(none)
 }
 
 /// `judge` gets each snapshot when it arrives. Then the snapshot is dropped, because all snapshots together may be too
@@ -87,7 +87,7 @@ pub(super) fn judge_node_snapshots<T>(
         accepts(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut nodes: Vec<NodeScan> = listed.iter().map(|agent| NodeScan::none(&agent.node)).collect();
-        let mut endpoints = MissingEndpoints::new(&agents);
+        let mut endpoints = MissingEndpoints { agents: &agents, known: BTreeMap::new() };
         let mut oldest: Option<(SignedDuration, usize)> = None;
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
             let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
@@ -119,10 +119,7 @@ pub(super) fn judge_node_snapshots<T>(
         let not_queried =
             || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        let judged = judged.map(|(agent, result)| NodeResult {
-            node: agent.node,
-            result: result.unwrap_or_else(|| Err(not_queried())),
-        });
+        let judged = judged.map(|(agent, result)| (agent.node, result.unwrap_or_else(|| Err(not_queried()))));
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         Ok(NodeResults { results: judged.collect(), nodes, partial, oldest, scope })
     })
@@ -157,11 +154,7 @@ struct MissingEndpoints<'a> {
     known: BTreeMap<BTreeSet<String>, Slices>,
 }
 
-impl<'a> MissingEndpoints<'a> {
-    fn new(agents: &'a Agents) -> Self {
-        Self { agents, known: BTreeMap::new() }
-    }
-
+impl MissingEndpoints<'_> {
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
