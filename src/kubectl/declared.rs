@@ -57,24 +57,17 @@ impl NoAgentFlags {
             true => write_declared_json(&report, out),
             false => write_declared(&report, &console.style, out),
         })?;
-        self.explain(node.is_some(), agent_flags, console);
-        Ok(ExitCode::from(report.result() as u8))
-    }
-
-    fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
-        if !has_node {
+        if node.is_none() {
             console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));
         }
         if self.image.is_none() {
-            console.print_note(&format!(
-                "the node must be able to pull the image {}; --image sets another image",
-                released()
-            ));
+            console.print_note(&format!("the node must be able to pull the image {image}; --image sets another image"));
         }
         let namespace = &agent_flags.agent_namespace;
         console.print_note(&format!(
             "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace sets another namespace"
         ));
+        Ok(ExitCode::from(report.result() as u8))
     }
 }
 
