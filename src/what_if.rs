@@ -12,7 +12,7 @@ use super::{
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
-use portreeve_report::{Setting, TwoWorlds, WhatIf, first_nodes};
+use portreeve_report::{Setting, WhatIf, first_nodes};
 use portreeve_rules::{
     Limits, RULES, Rule,
     findings::{RuleId, Subject},
@@ -126,7 +126,7 @@ fn compare(
         ports.push((Subject::service(service), [now, then]));
     }
     let judged = judge_both(&rules, worlds, &limits);
-    what_if.take(&TwoWorlds { snapshots: worlds, judged: &judged, ports: &ports });
+    what_if.take(worlds, &judged, &ports);
     Ok(())
 }
 

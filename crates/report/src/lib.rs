@@ -68,7 +68,7 @@ pub use table::{
     nothing_judged, write_fleet_rows, write_fleet_table, write_lint_rows, write_lint_table, write_rows, write_table,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
-pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument};
+pub use what_if::{WhatIf, WhatIfDocument};
 
 #[cfg(test)]
 mod tests;
