@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{
     CheckResult, Report, ScanAge,
     map::{COLOURS, blocks, legend},
+    names::counted,
     outcome::{NOT_ALL_READ, clear_in_words},
     remedies::lines,
     rule_pages::{Part, documentation, parts},
@@ -335,7 +336,7 @@ fn duration_in_words(time: SignedDuration) -> String {
         120..2880 => (minutes / 60, "hour"),
         _ => (minutes / 1440, "day"),
     };
-    format!("for {count} {unit}{}", if count == 1 { "" } else { "s" })
+    format!("for {}", counted(count, unit))
 }
 
 #[cfg(test)]

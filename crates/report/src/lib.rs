@@ -47,7 +47,7 @@ pub use lint::{
     write_lint_sarif, write_lint_yaml,
 };
 pub use map::{map_result, write_map, write_svg};
-pub use names::first_nodes;
+pub use names::{counted, first_nodes};
 pub use npd::{NPD_LINE, npd_line};
 pub use outcome::{CheckResult, Open, answer_outcome, clear_in_words, is_indispensable};
 pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};

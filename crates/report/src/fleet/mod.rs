@@ -20,8 +20,9 @@ pub(super) use self::{
     unknowns::{Reason, Reasons},
     view::Partial,
 };
+use super::names::counted;
 
 /// The number of agents that a report is about, and their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
-    format!("{agents} agent{} of namespace {namespace}", if agents == 1 { "" } else { "s" })
+    format!("{} of namespace {namespace}", counted(agents, "agent"))
 }

@@ -7,7 +7,7 @@ use super::{
     super::{
         Fleet, Style,
         fleet::{Reason, listed},
-        names::first_nodes,
+        names::{counted, first_nodes},
         outcome::{NOT_ALL_READ, Open, not_judged},
         terminal::Ink,
         topic::reason_words,
@@ -118,7 +118,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
-    let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
+    let agents = format!("{} queried{silent}{oldest}", counted(queried, "agent"));
     // The plugin lacks the flags of a scan, so its text does not advise them.
     let open = |which: fn(&Reason) -> bool| {
         let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));

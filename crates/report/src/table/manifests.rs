@@ -10,10 +10,11 @@ use super::{
         CheckResult, Style,
         lint::undecided,
         lint_result,
+        names::counted,
         remedies::lines,
         terminal::{Ink, tidy},
     },
-    one_node::{counted, severities},
+    one_node::severities,
     page::Page,
     rows::port,
 };
@@ -145,8 +146,7 @@ fn kinds(skipped: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
     let word = |(kind, count): &(&String, &usize)| match (kind.as_str(), **count) {
-        ("", 1) => "1 document without a kind".to_owned(),
-        ("", count) => format!("{count} documents without a kind"),
+        ("", count) => format!("{} without a kind", counted(count, "document")),
         (kind, count) => format!("{count} {}", tidy(kind)),
     };
     let named: Vec<String> = counts.iter().take(KINDS).map(word).collect();

@@ -9,6 +9,7 @@ use super::{
     super::{
         Report, ReportedGap,
         findings_document::JudgedRules,
+        names::counted,
         outcome::is_indispensable,
         terminal::{Ink, tidy},
         topic::{READ_CLUSTER, help, is_of_files, reason_words, topic},
@@ -66,10 +67,7 @@ impl Page<'_> {
         let lacking: Vec<String> = topics
             .into_iter()
             .filter(|(_, rules)| !rules.is_empty())
-            .map(|(topic, rules)| match rules.len() {
-                1 => format!("{topic} (1 rule)"),
-                rules => format!("{topic} ({rules} rules)"),
-            })
+            .map(|(topic, rules)| format!("{topic} ({})", counted(rules.len(), "rule")))
             .collect();
         let lacking = match lacking.is_empty() {
             true => String::new(),

@@ -6,6 +6,7 @@ use super::{
     super::{
         CheckResult, Report, Style,
         findings_document::Problem,
+        names::counted,
         outcome::NOT_ALL_READ,
         terminal::{Ink, tidy},
     },
@@ -54,8 +55,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     if let Some((reported, worst)) = severities(|severity| report.count(severity)) {
         let hidden = match report.board.findings.len() - report.findings().count() {
             0 => String::new(),
-            1 => " (1 finding of lower severity not shown)".to_owned(),
-            hidden => format!(" ({hidden} findings of lower severity not shown)"),
+            hidden => format!(" ({} of lower severity not shown)", counted(hidden, "finding")),
         };
         // If a finding sets the result, the line leaves out rights that the profile lacks.
         let open = match report.result() {
@@ -174,11 +174,6 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     };
     let node = tidy(&snapshot.kernel.release);
     Some(format!("{listeners}, {clients} (Linux {node}, {})", snapshot.kernel.socket_source))
-}
-
-pub(super) fn counted(count: impl TryInto<u64>, what: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
