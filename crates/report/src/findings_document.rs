@@ -126,12 +126,9 @@ pub struct JudgedRules {
 
 impl JudgedRules {
     pub(super) fn of(report: &Report<'_>) -> Self {
-        let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
-        let names = |it: &Unknown, rule: &Rule| {
-            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
-            it.rule.as_deref() == Some(rule.name().0) && of_variant()
-        };
-        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
+        let unknown: Vec<Rows> = report.gaps().iter().filter_map(|it| it.rows).collect();
+        let has = |rows: &Rows, rule: &Rule| rule.variants.iter().any(|variant| rows.have(rule.name(), variant));
+        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|rows| has(rows, rule));
         Self { whole: report.rules.iter().filter(is_whole).count(), run: report.rules.len() }
     }
 }
