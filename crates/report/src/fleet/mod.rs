@@ -1,7 +1,6 @@
 //! The reports of many nodes. Each incident occurs once, with its nodes. Also contains the rules that agents could not
 //! judge, and the agents that could not be queried.
 
-mod document;
 mod gathering;
 mod incident;
 mod node_report;
