@@ -111,42 +111,36 @@ enum Action {
 
 /// Runs a command line, whose first word is the program's own name, and returns its exit code.
 pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
-    let Called { name, typed } = Called::of(&words);
-    match name {
-        Name::Portreeve => {
-            let parsed = parse::<Cli>(typed, words);
-            parsed.map_or_else(
-                |ended| ended,
-                |Cli { action, console_flags }| {
-                    let console = Console::new(typed, console_flags.color);
-                    // `agent` and `guard` start their own log, according to their settings.
-                    if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
-                        log(console_flags.verbose, console.style.colour);
-                    }
-                    end(require_descriptors().and_then(|()| action.run(&console)), &console)
-                },
-            )
-        }
-        Name::Plugin => {
-            let parsed = parse::<kubectl::Cli>(typed, words);
-            parsed.map_or_else(
-                |ended| ended,
-                |kubectl::Cli { action, console_flags, .. }| {
-                    let console = Console::new(typed, console_flags.color);
-                    log(console_flags.verbose, console.style.colour);
-                    end(
-                        require_descriptors().and_then(|()| action.run(|| command::<kubectl::Cli>(typed), &console)),
-                        &console,
-                    )
-                },
-            )
-        }
+    let (name, typed) = called(&words);
+    let ended = match name {
+        Name::Portreeve => parse::<Cli>(typed, words).map(|Cli { action, console_flags }| {
+            // `agent` and `guard` start their own log, according to their settings.
+            let logs = !matches!(action, Action::Agent(_) | Action::Guard(_));
+            start(typed, console_flags, logs, |console| action.run(console))
+        }),
+        Name::Plugin => parse::<kubectl::Cli>(typed, words).map(|kubectl::Cli { action, console_flags, .. }| {
+            start(typed, console_flags, true, |console| action.run(console))
+        }),
         Name::Completion => {
             let console = Console::new(typed, Colour::Never);
             let words: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-            end(kubectl::complete(command::<kubectl::Cli>(typed), &words, &console), &console)
+            Ok(end(kubectl::complete(command::<kubectl::Cli>(typed), &words, &console), &console))
         }
+    };
+    ended.unwrap_or_else(|ended| ended)
+}
+
+fn start(
+    typed: &str,
+    flags: ConsoleFlags,
+    logs: bool,
+    run: impl FnOnce(&Console) -> anyhow::Result<ExitCode>,
+) -> ExitCode {
+    let console = Console::new(typed, flags.color);
+    if logs {
+        log(flags.verbose, console.style.colour);
     }
+    end(require_descriptors().and_then(|()| run(&console)), &console)
 }
 
 fn end(done: anyhow::Result<ExitCode>, console: &Console) -> ExitCode {
@@ -191,36 +185,25 @@ enum Name {
     Completion,
 }
 
-/// The name of the program, as the user called it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Called {
-    name: Name,
-    /// The words that start the program, for the help.
-    typed: &'static str,
-}
-
-impl Called {
-    /// Takes the name from the file name of the program. With `--agents`, `portreeve` works as the plugin. With
-    /// `--snapshot`, the plugin works as `portreeve`.
-    fn of(words: &[OsString]) -> Self {
-        let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
-        let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
-        let (name, typed) = match words.first().and_then(|path| Path::new(path).file_stem()?.to_str()) {
-            Some("kubectl-portreeve") if has("--snapshot") => (Name::Portreeve, "kubectl portreeve"),
-            Some("kubectl-portreeve") => (Name::Plugin, "kubectl portreeve"),
-            Some("kubectl_complete-portreeve") => (Name::Completion, "kubectl portreeve"),
-            _ if has("--agents") => (Name::Plugin, "portreeve --agents"),
-            _ => (Name::Portreeve, "portreeve"),
-        };
-        Self { name, typed }
+/// The name, and the words that start the program, for the help. Takes the name from the file name of the program. With
+/// `--agents`, `portreeve` works as the plugin. With `--snapshot`, the plugin works as `portreeve`.
+fn called(words: &[OsString]) -> (Name, &'static str) {
+    let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
+    match words.first().and_then(|path| Path::new(path).file_stem()?.to_str()) {
+        Some("kubectl-portreeve") if has("--snapshot") => (Name::Portreeve, "kubectl portreeve"),
+        Some("kubectl-portreeve") => (Name::Plugin, "kubectl portreeve"),
+        Some("kubectl_complete-portreeve") => (Name::Completion, "kubectl portreeve"),
+        _ if has("--agents") => (Name::Plugin, "portreeve --agents"),
+        _ => (Name::Portreeve, "portreeve"),
     }
 }
 
-pub(super) fn command<C: CommandFactory>(typed: &'static str) -> Command {
+pub(super) fn command<C: CommandFactory>(typed: &str) -> Command {
     C::command().bin_name(typed)
 }
 
-fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
+fn parse<C: CommandFactory + FromArgMatches>(typed: &str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };
@@ -309,7 +292,7 @@ mod tests {
             ("", Name::Portreeve, "portreeve"),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            assert_eq!(Called::of(&words), Called { name, typed }, "{line}");
+            assert_eq!(called(&words), (name, typed), "{line}");
         }
     }
 }

@@ -93,9 +93,8 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     if !sources.is_live() {
         return Err(UsageError("guard is about this node, wanted it without --snapshot".to_owned()).into());
     }
-    let host_root = sources.host_root().to_owned();
-    let ports = PortSet::default();
-    let SnapshotSources { cluster, node, overrides, .. } = sources.gathering((ports, None), [].into(), false);
+    let host_root = sources.host_root.clone();
+    let SnapshotSources { cluster, node, overrides, .. } = sources.gathering(Default::default(), [].into(), false);
     let config = GuardConfig { cluster, node, host_root, overrides, sysctls, record: state, leave, listen, bind };
     let log = Log::start(LogStyle { format: log_format, level: LogLevel::Info }, console.style.colour)
         .context("starting to log")?;

@@ -131,8 +131,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let style = &console.style;
     console.write(|out| match output {
         Form::Table | Form::Wide if counting.no_headers => report::write_lint_rows(&report, out),
-        Form::Table => report::write_lint_table(&report, style, out),
-        Form::Wide => report::write_lint_wide(&report, style, out),
+        Form::Table | Form::Wide => report::write_lint_table(&report, output == Form::Wide, style, out),
         Form::Json => report::write_lint_json(&report, out),
         Form::Yaml => report::write_lint_yaml(&report, out),
         Form::Junit => report::write_lint_junit(&report, out),

@@ -20,7 +20,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, output } = args;
-    let snapshot = sources.one_snapshot(skipped_for_users(), false, console)?;
+    let snapshot = sources.snapshot(Default::default(), skipped_for_users(), false, console)?;
     let usage = match port_usage(&snapshot) {
         Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; set it with --node-port-range", gap.detail),

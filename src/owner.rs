@@ -39,7 +39,8 @@ pub(super) enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { port, pod, sources, refused, output } = args;
     let is_live = sources.is_live();
-    let snapshot = sources.snapshot_with_port(port.number, pod.clone(), true, console)?;
+    let searched = ([port.number].into_iter().collect(), pod.clone());
+    let snapshot = sources.snapshot(searched, [].into(), true, console)?;
     let owner = match &pod {
         Some(pod) => port.owner_in_pod(&snapshot, pod, is_live),
         None => port.owner(&snapshot, refused, free_port(&snapshot, port.number).as_ref()),

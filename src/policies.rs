@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::{
     console::Console,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
 };
 use portreeve_facts::{
     PortSet,
@@ -22,12 +22,6 @@ use portreeve_rules::{ASSUMED_RANGE, PolicyParameters};
 pub(super) struct Args<S: Scope> {
     #[command(flatten)]
     scope: S,
-    #[command(flatten)]
-    chosen: Chosen,
-}
-
-#[derive(Debug, clap::Args)]
-struct Chosen {
     /// The action on a violation
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Policies", default_value_t = Action::Warn)]
     action: Action,
@@ -85,14 +79,14 @@ impl FromStr for Fixed {
 }
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { scope, chosen } = args;
-    let choices = chosen.choices();
+    let Args { scope, action, keep_free, fixed, output } = args;
+    let choices = choices(action, &keep_free, &fixed);
     let mut known = PolicyParameters::default();
     let NodeResults { results, partial, oldest, scope, .. } = scope.judge(&Wanted::default(), console, |snapshot| {
         known.absorb(snapshot);
         Ok(())
     })?;
-    let is_blank = results.iter().all(|it| it.result.is_err());
+    let is_blank = results.iter().all(|(_, result)| result.is_err());
     // If no value is known, print no policies. `kubectl apply` would replace policies that have values with policies
     // without values.
     if is_blank && choices.parameters.is_empty() {
@@ -103,11 +97,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if is_blank {
         console.print_note("no agent reported the cluster: the policies have only the values from the command line");
     }
-    let silent: Vec<_> =
-        results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?))).collect();
+    let silent: Vec<_> = results.into_iter().filter_map(|(node, result)| Some((node, result.err()?))).collect();
     let is_silent = !silent.is_empty();
     let unread: Vec<_> = silent.into_iter().chain(known.unread.clone()).collect();
-    console.write(|out| match chosen.output {
+    console.write(|out| match output {
         Form::Yaml => write_policies(&known, &choices, out),
         Form::Values => write_policy_values(&known, &choices, out),
     })?;
@@ -128,34 +121,32 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     // An assumed range may be wrong. A wrong warning about a free number does no harm, but a wrong refusal does harm.
-    let is_certain = !known.is_assumed || chosen.action != Action::Deny;
+    let is_certain = !known.is_assumed || action != Action::Deny;
     let lacks =
         is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();
     let open = known.unread.iter().map(|(_, gap)| Open::of_answer(gap));
     Ok(ExitCode::from(answer_outcome(lacks, open) as u8))
 }
 
-impl Chosen {
-    fn choices(&self) -> PolicyChoices {
-        let mut parameters = BTreeMap::new();
-        if !self.keep_free.is_empty() {
-            let networks: Vec<String> = self.keep_free.iter().map(|it| it.trunc().to_string()).collect();
-            parameters.insert("keptFreeOfExternalIPs".to_owned(), networks.join(" "));
-        }
-        let mut fixed: BTreeMap<String, PortSet> = BTreeMap::new();
-        for Fixed { namespace, ports } in &self.fixed {
-            let name = namespace.as_ref().map_or_else(String::new, |namespace| format!(".{namespace}"));
-            let all = fixed.entry(format!("fixedNodePorts{name}")).or_default();
-            *all = all.union(ports);
-        }
-        parameters.extend(fixed.into_iter().map(|(name, ports)| (name, ports.to_string())));
-        let action = match self.action {
-            Action::Warn => "Warn",
-            Action::Deny => "Deny",
-            Action::Audit => "Audit",
-        };
-        PolicyChoices { action, parameters }
+fn choices(action: Action, keep_free: &[IpNet], fixed: &[Fixed]) -> PolicyChoices {
+    let mut parameters = BTreeMap::new();
+    if !keep_free.is_empty() {
+        let networks: Vec<String> = keep_free.iter().map(|it| it.trunc().to_string()).collect();
+        parameters.insert("keptFreeOfExternalIPs".to_owned(), networks.join(" "));
     }
+    let mut by_name: BTreeMap<String, PortSet> = BTreeMap::new();
+    for Fixed { namespace, ports } in fixed {
+        let name = namespace.as_ref().map_or_else(String::new, |namespace| format!(".{namespace}"));
+        let all = by_name.entry(format!("fixedNodePorts{name}")).or_default();
+        *all = all.union(ports);
+    }
+    parameters.extend(by_name.into_iter().map(|(name, ports)| (name, ports.to_string())));
+    let action = match action {
+        Action::Warn => "Warn",
+        Action::Deny => "Deny",
+        Action::Audit => "Audit",
+    };
+    PolicyChoices { action, parameters }
 }
 
 #[cfg(test)]

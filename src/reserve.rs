@@ -10,7 +10,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     guard,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
     words::{Words, wanted},
 };
 use portreeve_report::{
@@ -88,7 +88,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let NodeResults { results, nodes, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, |snapshot| NodeReservation::of(snapshot, guard.clone()))?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
-    for NodeResult { node, result } in results {
+    for (node, result) in results {
         match result {
             Ok(reservation) => fleet.nodes.push(reservation),
             Err(gap) => unread.push((node, gap)),
@@ -115,7 +115,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         (Form::Text, false) => {
             let form = args.platform.unwrap_or(ReservationForm::Sysctl);
             let file = reservation_file(form, &report).map_err(|why| anyhow!(why))?;
-            explain(&report, console)?;
+            // Standard output has only the platform's format.
+            let mut text = Vec::new();
+            write_reservation(&report, &Style { colour: false, ..console.style.clone() }, &mut text)?;
+            String::from_utf8(text)?.lines().for_each(|line| console.print_note(line));
             console.write(|out| out.write_all(file.as_bytes()))?;
         }
     }
@@ -130,12 +133,4 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     partial.iter().chain(&oldest).chain(&unknown_guard).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))
-}
-
-/// Prints the nodes and their unread inputs on standard error, because standard output has only the platform's format.
-fn explain(report: &ReservationReport<'_>, console: &Console) -> anyhow::Result<()> {
-    let mut text = Vec::new();
-    write_reservation(report, &Style { colour: false, ..console.style.clone() }, &mut text)?;
-    String::from_utf8(text)?.lines().for_each(|line| console.print_note(line));
-    Ok(())
 }

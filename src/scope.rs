@@ -42,8 +42,8 @@ pub(super) enum Behind {
 }
 
 pub(super) struct NodeResults<T> {
-    /// One result for each node, including nodes whose agents were not queried.
-    pub(super) results: Vec<NodeResult<T>>,
+    /// The name and the result of each node, including nodes whose agents were not queried.
+    pub(super) results: Vec<(String, Result<T, Gap>)>,
     pub(super) nodes: Vec<NodeScan>,
     /// A text about the agents that were not queried, if there are any.
     pub(super) partial: Option<String>,
@@ -51,9 +51,4 @@ pub(super) struct NodeResults<T> {
     pub(super) oldest: Option<String>,
     /// The nodes, in words: `2 agents of namespace portreeve; other nodes are not included`.
     pub(super) scope: String,
-}
-
-pub(super) struct NodeResult<T> {
-    pub(super) node: String,
-    pub(super) result: Result<T, Gap>,
 }

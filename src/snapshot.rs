@@ -1,7 +1,7 @@
 //! `snapshot`: prints everything that one scan reads. Command lines are left out, because users send the document to
 //! other people.
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::process::ExitCode;
 
 use super::{console::Console, sources::Sources};
 use portreeve_report::Report;
@@ -15,7 +15,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources } = args;
-    let snapshot = sources.one_snapshot(BTreeSet::new(), false, console)?;
+    let snapshot = sources.snapshot(Default::default(), [].into(), false, console)?;
     console.write(|out| {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)

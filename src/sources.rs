@@ -14,7 +14,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     progress::Progress,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
     snapshot_files,
     words::{Words, wanted},
 };
@@ -97,7 +97,7 @@ pub(super) struct Sources {
     node_port_range: Option<PortRange>,
     /// The directory with the root file system of the node, or with a recorded tree of /proc and /sys
     #[arg(long, value_name = "DIR", help_heading = "Sources", default_value = "/")]
-    host_root: PathBuf,
+    pub(super) host_root: PathBuf,
 }
 
 impl Sources {
@@ -105,35 +105,11 @@ impl Sources {
         self.snapshots.is_empty()
     }
 
-    pub(super) fn host_root(&self) -> &Path {
-        &self.host_root
-    }
-
-    /// The command lines of processes are kept only for a verb about this node.
-    pub(super) fn one_snapshot(
+    /// Reads a snapshot from all sources, with the owners of the sockets on the ports. If a pod `namespace/name` is
+    /// given, the pod's network is read too. The command lines of processes are kept only for a verb about this node.
+    pub(super) fn snapshot(
         self,
-        skipped: BTreeSet<Source>,
-        command_lines: bool,
-        console: &Console,
-    ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of((PortSet::default(), None), skipped, command_lines, console)
-    }
-
-    /// Reads a snapshot from all sources, with the owners of the sockets on this port. If a pod `namespace/name` is
-    /// given, the pod's network is read too.
-    pub(super) fn snapshot_with_port(
-        self,
-        port: u16,
-        pod: Option<String>,
-        command_lines: bool,
-        console: &Console,
-    ) -> anyhow::Result<Snapshot> {
-        self.snapshot_of(([port].into_iter().collect(), pod), BTreeSet::new(), command_lines, console)
-    }
-
-    fn snapshot_of(
-        self,
-        (owner_ports, pod): (PortSet, Option<String>),
+        ports_and_pod: (PortSet, Option<String>),
         skipped: BTreeSet<Source>,
         command_lines: bool,
         console: &Console,
@@ -145,7 +121,7 @@ impl Sources {
                 return Err(UsageError("this verb takes only one --snapshot FILE".to_owned()).into());
             }
         }
-        let sources = self.gathering((owner_ports, pod), skipped, command_lines);
+        let sources = self.gathering(ports_and_pod, skipped, command_lines);
         let progress = Progress::start();
         let snapshot = sources.gather(now(), |step| progress.show(step)).context("starting the runtime")?;
         drop(progress);
@@ -159,35 +135,23 @@ impl Sources {
         skipped: BTreeSet<Source>,
         command_lines: bool,
     ) -> SnapshotSources {
-        let Self {
-            snapshots: _,
-            services,
-            kubeconfig,
-            context,
-            api_server,
-            request_timeout,
-            node,
-            proxy_mode,
-            node_port_range,
-            host_root,
-        } = self;
         let choice = SourceOptions {
-            services: services.into_iter().map(Input::from).collect(),
-            kubeconfig,
-            context,
-            api_server,
-            request_timeout: Some(request_timeout),
+            services: self.services.into_iter().map(Input::from).collect(),
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            api_server: self.api_server,
+            request_timeout: Some(self.request_timeout),
         };
         SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
             // If the variable is empty, it names no node.
-            node: node.filter(|node| !node.is_empty()),
-            host: Host::at(host_root),
+            node: self.node.filter(|node| !node.is_empty()),
+            host: Host::at(self.host_root),
             overrides: Overrides {
-                proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
+                proxy_mode: self.proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
                 ..Overrides::default()
             },
-            node_port_range: node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range")),
+            node_port_range: self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range")),
             owner_ports,
             pod,
             skipped,
@@ -207,17 +171,18 @@ impl Scope for Sources {
         console: &Console,
         mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
     ) -> anyhow::Result<NodeResults<T>> {
-        let (mut results, mut nodes): (Vec<NodeResult<T>>, Vec<NodeScan>) = (Vec::new(), Vec::new());
+        let mut results: Vec<(String, Result<T, Gap>)> = Vec::new();
+        let mut nodes: Vec<NodeScan> = Vec::new();
         let mut take = |snapshot: &Snapshot| {
             let node = snapshot.node_name().to_owned();
-            let is_new = results.iter().all(|it| it.node != node);
+            let is_new = results.iter().all(|(other, _)| *other != node);
             nodes.push(NodeScan::of(snapshot));
-            results.push(NodeResult { result: judge(snapshot), node });
+            results.push((node, judge(snapshot)));
             is_new
         };
         if self.is_live() {
             let searched = (wanted.searched.clone(), None);
-            take(&self.snapshot_of(searched, wanted.skipped.clone(), false, console)?);
+            take(&self.snapshot(searched, wanted.skipped.clone(), false, console)?);
         } else {
             for file in &self.snapshots {
                 let snapshot = snapshot_files::read(file)?;
@@ -229,7 +194,7 @@ impl Scope for Sources {
         }
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         let scope = match results.as_slice() {
-            [NodeResult { node, .. }] => format!("node {node} only"),
+            [(node, _)] => format!("node {node} only"),
             several => format!("the {} nodes of these snapshots only", several.len()),
         };
         Ok(NodeResults { results, nodes, partial: None, oldest: None, scope })

@@ -7,42 +7,14 @@ use clap::ValueEnum;
 
 use super::{
     console::Console,
-    scope::{NodeResult, NodeResults, Scope, Wanted},
+    scope::{NodeResults, Scope, Wanted},
 };
 use portreeve_facts::Source;
-use portreeve_report::{NodeScan, free_ports_result, gaps_alike, write_free_ports_json};
+use portreeve_report::{free_ports_result, gaps_alike, write_free_ports_json};
 use portreeve_rules::{FreePorts, Hidden, skipped_for_users};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
-    #[command(flatten)]
-    count: CountFlag,
-    #[command(flatten)]
-    scope: S,
-}
-
-pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
-    let Args { count, scope } = args;
-    let mut free_ports = count.none();
-    let mut skipped = skipped_for_users();
-    if count.host {
-        // A server cannot listen on the local port of a connection.
-        skipped.remove(&Source::Clients);
-    }
-    let wanted = Wanted { skipped, searched: free_ports.to_search(), ..Wanted::default() };
-    let NodeResults { results, nodes, partial, oldest, scope } = scope.judge(&wanted, console, |snapshot| {
-        free_ports.absorb(snapshot);
-        Ok(())
-    })?;
-    let judged = results.iter().filter(|it| it.result.is_ok()).count();
-    let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
-    free_ports.unread.extend(silent);
-    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
-    count.print(&free_ports, (&nodes, judged), &scope, console)
-}
-
-#[derive(Debug, clap::Args)]
-struct CountFlag {
     /// How many ports to print
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     count: NonZeroU16,
@@ -52,6 +24,8 @@ struct CountFlag {
     /// The form of the output
     #[arg(short, long, value_enum, value_name = "FORM", help_heading = "Output", default_value_t = Form::Text)]
     output: Form,
+    #[command(flatten)]
+    scope: S,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,6 +34,45 @@ enum Form {
     Text,
     /// One JSON document, `portreeve.ports/v1`
     Json,
+}
+
+pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
+    let Args { count, host, output, scope } = args;
+    let mut free_ports = if host { FreePorts::of_hosts() } else { FreePorts::default() };
+    let mut skipped = skipped_for_users();
+    if host {
+        // A server cannot listen on the local port of a connection.
+        skipped.remove(&Source::Clients);
+    }
+    let wanted = Wanted { skipped, searched: free_ports.to_search(), ..Wanted::default() };
+    let NodeResults { results, nodes, partial, oldest, scope } = scope.judge(&wanted, console, |snapshot| {
+        free_ports.absorb(snapshot);
+        Ok(())
+    })?;
+    let judged = results.iter().filter(|(_, result)| result.is_ok()).count();
+    let silent = results.into_iter().filter_map(|(node, result)| Some((node, result.err()?)));
+    free_ports.unread.extend(silent);
+    partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
+    let wanted = usize::from(count.get());
+    let ports: Vec<u16> = free_ports.as_read().take(wanted).collect();
+    let are_some_silent = judged < nodes.len();
+    let result = free_ports_result(&free_ports, are_some_silent || ports.len() < wanted);
+    console.write(|out| match output {
+        Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
+        Form::Json => write_free_ports_json(result, ports.clone(), (&nodes, judged), &free_ports.unread, out),
+    })?;
+    if !ports.is_empty() {
+        known(free_ports.hidden, are_some_silent).iter().for_each(|known| console.print_note(known));
+    }
+    console.print_note(&format!("scope: {scope}"));
+    gaps_alike(&free_ports.unread).iter().for_each(|note| console.print_note(note));
+    if !free_ports.is_known() {
+        bail!("no port can be suggested without the Services and the NodePort range");
+    }
+    if ports.len() < wanted {
+        bail!("only {} of {wanted} ports could be suggested", ports.len());
+    }
+    Ok(ExitCode::from(result as u8))
 }
 
 fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
@@ -71,44 +84,4 @@ fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
     let known: Vec<&str> = all.into_iter().filter(|(is_hidden, _)| !is_hidden).map(|(_, words)| words).collect();
     let place = if are_some_silent { "on the nodes that were read: " } else { "" };
     (!known.is_empty()).then(|| format!("{place}{}", known.join("; ")))
-}
-
-impl CountFlag {
-    /// The free ports before the first scan.
-    fn none(&self) -> FreePorts {
-        if self.host { FreePorts::of_hosts() } else { FreePorts::default() }
-    }
-
-    /// Prints the first free ports. On standard error, prints the nodes that were read (`scope`), and the unread
-    /// inputs. `judged` is the number of nodes that were scanned.
-    ///
-    /// # Errors
-    /// When there are not enough free ports, or no port is known to be free.
-    fn print(
-        &self,
-        free_ports: &FreePorts,
-        (nodes, judged): (&[NodeScan], usize),
-        scope: &str,
-        console: &Console,
-    ) -> anyhow::Result<ExitCode> {
-        let wanted = usize::from(self.count.get());
-        let ports: Vec<u16> = free_ports.as_read().take(wanted).collect();
-        let result = free_ports_result(free_ports, judged < nodes.len() || ports.len() < wanted);
-        console.write(|out| match self.output {
-            Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
-            Form::Json => write_free_ports_json(result, ports.clone(), (nodes, judged), &free_ports.unread, out),
-        })?;
-        if !ports.is_empty() {
-            known(free_ports.hidden, judged < nodes.len()).iter().for_each(|known| console.print_note(known));
-        }
-        console.print_note(&format!("scope: {scope}"));
-        gaps_alike(&free_ports.unread).iter().for_each(|note| console.print_note(note));
-        if !free_ports.is_known() {
-            bail!("no port can be suggested without the Services and the NodePort range");
-        }
-        if ports.len() < wanted {
-            bail!("only {} of {wanted} ports could be suggested", ports.len());
-        }
-        Ok(ExitCode::from(result as u8))
-    }
 }

@@ -1,18 +1,18 @@
 //! `what-if`: judges every node with a changed setting, and shows how the result changes.
 
-use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::ValueEnum;
 
 use super::{
     command_line::UsageError,
     console::Console,
-    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
+    scope::{Behind, NodeResults, Scope, Wanted},
 };
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
-use portreeve_report::{Setting, TwoWorlds, WhatIf, first_nodes};
+use portreeve_report::{Setting, WhatIf, first_nodes};
 use portreeve_rules::{
     Limits, RULES, Rule,
     findings::{RuleId, Subject},
@@ -24,8 +24,8 @@ pub(super) struct Args<S: Scope> {
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
-    #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if")]
-    settings: Vec<Supposed>,
+    #[arg(long = "set", value_name = "KEY=VALUE", required = true, help_heading = "What if", value_parser = supposed)]
+    settings: Vec<(String, Setting)>,
     #[command(flatten)]
     scope: S,
     /// The form of the output
@@ -41,19 +41,9 @@ enum Form {
     Json,
 }
 
-/// A setting, and the text that the user typed.
-#[derive(Clone, Debug)]
-struct Supposed {
-    text: String,
-    setting: Setting,
-}
-
-impl FromStr for Supposed {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self { setting: text.parse()?, text: text.to_owned() })
-    }
+/// The text that the user typed, and its setting.
+fn supposed(text: &str) -> Result<(String, Setting), String> {
+    Ok((text.to_owned(), text.parse()?))
 }
 
 /// The rule about leftovers of another proxy mode.
@@ -61,13 +51,12 @@ const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { settings, scope, output } = args;
-    let (settings, parsed): (Vec<String>, Vec<Setting>) =
-        settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
+    let (settings, parsed): (Vec<String>, Vec<Setting>) = settings.into_iter().unzip();
     let (mut what_if, mut refused) = (WhatIf::default(), Vec::new());
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
     let NodeResults { results, nodes, partial, oldest, scope } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
-    if results.iter().all(|it| it.result.is_err())
+    if results.iter().all(|(_, result)| result.is_err())
         && let Some(words) = refused.pop()
     {
         return Err(UsageError(words).into());
@@ -76,7 +65,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if results.is_empty() {
         anyhow::bail!("nothing is known; scope: {scope}");
     }
-    for NodeResult { node, result } in results {
+    for (node, result) in results {
         if let Err(gap) = result {
             console.print_note(&format!("{} could not be judged: {}", first_nodes(&[&node], 1), gap.detail));
             what_if.leave_out(&node, &gap);
@@ -126,7 +115,7 @@ fn compare(
         ports.push((Subject::service(service), [now, then]));
     }
     let judged = judge_both(&rules, worlds, &limits);
-    what_if.take(&TwoWorlds { snapshots: worlds, judged: &judged, ports: &ports });
+    what_if.take(worlds, &judged, &ports);
     Ok(())
 }
 

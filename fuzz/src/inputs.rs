@@ -34,10 +34,10 @@ pub fn snapshot(bytes: &[u8]) {
     let failed = board.unknown.iter().find(|it| it.gap.detail.contains("failed on these facts"));
     assert!(failed.is_none(), "{failed:?}");
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
-    written(|out| report::write_table(&report, &style(), out));
-    written(|out| report::write_wide(&report, &style(), out));
+    written(|out| report::write_table(&report, false, &style(), out));
+    written(|out| report::write_table(&report, true, &style(), out));
     written(|out| report::write_rows(&report, &style(), out));
-    let json = written(|out| report::write_json(&report, out));
+    let json = written(|out| report::write_json(&report, None, out));
     serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the report is JSON");
     written(|out| report::write_sarif(&report, out));
     written(|out| report::write_junit(&report, out));
@@ -58,8 +58,8 @@ pub fn agents_answer(bytes: &[u8]) {
         jiff::Timestamp::UNIX_EPOCH,
     );
     assert!(!fleet.is_whole(), "n2 did not answer");
-    written(|out| report::write_fleet_table(&fleet, &style(), out));
-    written(|out| report::write_fleet_wide(&fleet, &style(), out));
+    written(|out| report::write_fleet_table(&fleet, false, &style(), out));
+    written(|out| report::write_fleet_table(&fleet, true, &style(), out));
     written(|out| report::write_fleet_rows(&fleet, &style(), out));
     let json = written(|out| fleet.write_json(out));
     serde_json::from_str::<serde::de::IgnoredAny>(&json).expect("the view is JSON");

@@ -24,17 +24,12 @@ pub(super) struct Incident {
     pub(super) scene: fn(&Steps) -> Scene,
 }
 
-pub(super) struct Steps {
-    without: Option<String>,
-}
+/// All steps, except this step.
+pub(super) struct Steps(pub(super) Option<String>);
 
 impl Steps {
-    pub(super) fn without(step: Option<String>) -> Self {
-        Self { without: step }
-    }
-
     pub(super) fn has(&self, step: &str) -> bool {
-        self.without.as_deref() != Some(step)
+        self.0.as_deref() != Some(step)
     }
 }
 

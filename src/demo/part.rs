@@ -46,14 +46,9 @@ pub(super) struct Part {
     /// Addresses on which the process listens. The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    pub(super) answers: Option<Answers>,
-}
-
-/// The answers of the simulated kube-proxy about itself. The process measures the number of its own open files.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Answers {
-    mode: Mode,
-    version: String,
+    /// The mode and the version that the simulated kube-proxy reports. The process measures the number of its own open
+    /// files.
+    pub(super) answers: Option<(Mode, String)>,
 }
 
 impl Part {
@@ -62,7 +57,7 @@ impl Part {
     }
 
     pub(super) fn proxy(mode: Mode, version: &str) -> Self {
-        Self { answers: Some(Answers { mode, version: version.to_owned() }), ..Self::named("kube-proxy") }
+        Self { answers: Some((mode, version.to_owned())), ..Self::named("kube-proxy") }
     }
 }
 
@@ -163,7 +158,7 @@ fn retransmits(line: &str, port: u16) -> bool {
     local.ends_with(&format!(":{port:04X}")) && retransmits.bytes().any(|digit| digit != b'0')
 }
 
-fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result<()> {
+fn answer_until_the_end(door: &TcpListener, answers: &(Mode, String)) -> anyhow::Result<()> {
     let input = stdin();
     loop {
         let mut waiting = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(door.as_fd(), PollFlags::POLLIN)];
@@ -184,7 +179,7 @@ fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result
     }
 }
 
-fn answer(mut client: TcpStream, Answers { mode, version }: &Answers) -> anyhow::Result<()> {
+fn answer(mut client: TcpStream, (mode, version): &(Mode, String)) -> anyhow::Result<()> {
     client.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut request = Vec::new();
     let mut chunk = [0; 1024];

@@ -29,13 +29,13 @@ pub(super) struct AgentFlags {
     request_timeout: Duration,
     /// The time limit of all queries together; a partial result is printed when it ends
     #[arg(long, value_name = "DURATION", help_heading = "Agents", default_value = "10m", value_parser = duration)]
-    time_limit: Duration,
+    pub(super) time_limit: Duration,
     /// The namespace of the agents
     ///
     /// You need these rights in this namespace: `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for
     /// the ServiceAccount of --reader.
     #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = AGENT_NAMESPACE)]
-    agent_namespace: String,
+    pub(super) agent_namespace: String,
     /// The ServiceAccount in this namespace whose tokens the agents accept
     ///
     /// The plugin requests a token for each agent from the API server. The token is valid for ten minutes, and only for that agent.
@@ -47,15 +47,6 @@ pub(super) struct AgentFlags {
 }
 
 impl AgentFlags {
-    pub(super) fn agent_namespace(&self) -> &str {
-        &self.agent_namespace
-    }
-
-    /// The time limit of all queries together.
-    pub(super) fn time_limit(&self) -> Duration {
-        self.time_limit
-    }
-
     pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
         let impersonation = Impersonation { user: self.user.clone(), groups: self.groups.clone() };
         let place = AgentPlace { namespace: self.agent_namespace.clone(), reader: self.reader.clone() };

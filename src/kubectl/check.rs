@@ -14,7 +14,7 @@ use crate::{
 use portreeve_agent::settings::duration;
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
-use portreeve_report::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table, write_fleet_wide};
+use portreeve_report::{AgentAnswer, Fleet, Gathering, Wanted, write_fleet_rows, write_fleet_table};
 use portreeve_rules::ids::Named;
 
 #[derive(Debug, clap::Args)]
@@ -103,14 +103,14 @@ pub(super) async fn query(
     listed: &[Agent],
     interrupts: &mut Interrupts,
 ) -> Fleet {
-    let mut gathering = Gathering::new(scope.agent_flags.agent_namespace(), wanted);
+    let mut gathering = Gathering::new(&scope.agent_flags.agent_namespace, wanted);
     let mut not_queried = vec![true; listed.len()];
     let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
         not_queried[number] = false;
         let Agent { node, pod, .. } = listed[number].clone();
         gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
     };
-    let limit = scope.agent_flags.time_limit();
+    let limit = scope.agent_flags.time_limit;
     let stopped = interrupts.query(agents, listed, AgentRequest::FINDINGS, limit, take).await;
     if let Some(stopped) = stopped {
         for (agent, _) in listed.iter().zip(not_queried).filter(|(_, not_queried)| *not_queried) {
@@ -147,8 +147,7 @@ impl Args {
             }
             match self.output {
                 Form::Table | Form::Wide if self.counting.no_headers => write_fleet_rows(fleet, style, out),
-                Form::Table => write_fleet_table(fleet, style, out),
-                Form::Wide => write_fleet_wide(fleet, style, out),
+                Form::Table | Form::Wide => write_fleet_table(fleet, self.output == Form::Wide, style, out),
                 Form::Json => fleet.write_json(out),
                 Form::Yaml => fleet.write_yaml(out),
                 Form::Name => fleet.write_names(out),

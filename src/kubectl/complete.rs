@@ -23,23 +23,10 @@ const GOES_ON: u8 = 6;
 /// The time limit for the list of nodes, after the user pressed Tab.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-enum Next<'a> {
-    Value(&'a Arg),
-    Flag,
-    Command,
-    Nothing,
-}
-
 pub(crate) fn complete(mut command: Command, typed: &[String], console: &Console) -> anyhow::Result<ExitCode> {
     command.build();
     let (unfinished, words) = typed.split_last().map_or(("", &[][..]), |(last, words)| (last.as_str(), words));
-    let (innermost, next) = place(&command, words, unfinished);
-    let (candidates, directive) = match next {
-        Next::Command => (commands(innermost), NO_FILES),
-        Next::Flag => (flags(innermost), NO_FILES),
-        Next::Nothing => (Vec::new(), NO_FILES),
-        Next::Value(arg) => values(arg, &command, words),
-    };
+    let (candidates, directive) = candidates(&command, words, unfinished);
     console.write(|out| {
         for (word, about) in candidates.iter().filter(|(word, _)| word.starts_with(unfinished)) {
             let about = about.lines().next().unwrap_or_default();
@@ -50,8 +37,9 @@ pub(crate) fn complete(mut command: Command, typed: &[String], console: &Console
     Ok(ExitCode::SUCCESS)
 }
 
-fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a Command, Next<'a>) {
-    let (mut command, mut places, mut value_of) = (command, 0, None);
+/// The completions of the unfinished word, each with its help, and the directive.
+fn candidates(program: &Command, words: &[String], unfinished: &str) -> (Vec<(String, String)>, u8) {
+    let (mut command, mut places, mut value_of) = (program, 0, None);
     for word in words {
         if value_of.take().is_some() {
             continue;
@@ -64,13 +52,14 @@ fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a C
             places += 1;
         }
     }
-    let next = match value_of {
-        Some(arg) => Next::Value(arg),
-        None if unfinished.starts_with('-') => Next::Flag,
-        None if command.has_subcommands() && places == 0 => Next::Command,
-        None => command.get_positionals().nth(places).map_or(Next::Nothing, Next::Value),
-    };
-    (command, next)
+    match value_of {
+        None if unfinished.starts_with('-') => (flags(command), NO_FILES),
+        None if command.has_subcommands() && places == 0 => (commands(command), NO_FILES),
+        value_of => match value_of.or_else(|| command.get_positionals().nth(places)) {
+            Some(arg) => values(arg, program, words),
+            None => (Vec::new(), NO_FILES),
+        },
+    }
 }
 
 /// The flag in this word, if the flag's value is the next word.

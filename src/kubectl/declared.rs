@@ -51,30 +51,23 @@ impl NoAgentFlags {
         let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
         let image = self.image.clone().unwrap_or_else(released);
         let command =
-            look_once(&port.to_string(), node.map_or(NODE, String::as_str), agent_flags.agent_namespace(), &image);
+            look_once(&port.to_string(), node.map_or(NODE, String::as_str), &agent_flags.agent_namespace, &image);
         let report = DeclaredReport { port: port.number, claims: &claims, unread: &unread, command: &command };
         console.write(|out| match json {
             true => write_declared_json(&report, out),
             false => write_declared(&report, &console.style, out),
         })?;
-        self.explain(node.is_some(), agent_flags, console);
-        Ok(ExitCode::from(report.result() as u8))
-    }
-
-    fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
-        if !has_node {
+        if node.is_none() {
             console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));
         }
         if self.image.is_none() {
-            console.print_note(&format!(
-                "the node must be able to pull the image {}; --image sets another image",
-                released()
-            ));
+            console.print_note(&format!("the node must be able to pull the image {image}; --image sets another image"));
         }
-        let namespace = agent_flags.agent_namespace();
+        let namespace = &agent_flags.agent_namespace;
         console.print_note(&format!(
             "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace sets another namespace"
         ));
+        Ok(ExitCode::from(report.result() as u8))
     }
 }
 

@@ -15,7 +15,7 @@ mod version;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Command, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 pub(super) use complete::complete;
 
@@ -23,7 +23,7 @@ use self::node_snapshots::AgentScope;
 #[cfg(target_os = "linux")]
 use super::demo;
 use super::{
-    command_line::UsageError,
+    command_line::{UsageError, command},
     console::{Console, ConsoleFlags},
     explain, lint, man, policies, reserve, suggest, what_if,
 };
@@ -116,8 +116,7 @@ impl Elsewhere {
 }
 
 impl Action {
-    /// `command` makes the command with all verbs, for a manual page.
-    pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => check::run(&args, console),
             Self::Owner(args) => owner::run(&args, console),
@@ -137,7 +136,7 @@ impl Action {
             Self::Completion(elsewhere) => {
                 elsewhere.run("completion", "kubectl itself runs kubectl_complete-portreeve, a link to this file")
             }
-            Self::Man(args) => man::run(args, command(), console),
+            Self::Man(args) => man::run(args, command::<Cli>(&console.style.program), console),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     console::Console,
-    scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
+    scope::{Behind, NodeResults, Scope, Wanted},
 };
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
@@ -68,8 +68,8 @@ pub(super) fn judge_one_snapshot<T>(
     let NodeResults { mut results, mut nodes, oldest, .. } =
         judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
     oldest.iter().for_each(|note| console.print_note(note));
-    let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
-    nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
+    let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
+    nodes.pop().zip(results.pop()).map(|(node, (_, result))| (node, result)).ok_or_else(none)
 }
 
 /// `judge` gets each snapshot when it arrives. Then the snapshot is dropped, because all snapshots together may be too
@@ -87,7 +87,7 @@ pub(super) fn judge_node_snapshots<T>(
         accepts(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut nodes: Vec<NodeScan> = listed.iter().map(|agent| NodeScan::none(&agent.node)).collect();
-        let mut endpoints = MissingEndpoints::new(&agents);
+        let mut endpoints = MissingEndpoints { agents: &agents, known: BTreeMap::new() };
         let mut oldest: Option<(SignedDuration, usize)> = None;
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
             let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
@@ -108,21 +108,18 @@ pub(super) fn judge_node_snapshots<T>(
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
-        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit, take).await;
         let oldest = oldest.map(|(age, number)| {
             format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
-        let about = listed_agents(listed.len(), agent_flags.agent_namespace());
+        let about = listed_agents(listed.len(), &agent_flags.agent_namespace);
         let scope = format!("{about}; other nodes are not included");
         let (all, queried) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {queried} of {all} agents were queried; {}", why.words()));
         let not_queried =
             || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        let judged = judged.map(|(agent, result)| NodeResult {
-            node: agent.node,
-            result: result.unwrap_or_else(|| Err(not_queried())),
-        });
+        let judged = judged.map(|(agent, result)| (agent.node, result.unwrap_or_else(|| Err(not_queried()))));
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         Ok(NodeResults { results: judged.collect(), nodes, partial, oldest, scope })
     })
@@ -157,11 +154,7 @@ struct MissingEndpoints<'a> {
     known: BTreeMap<BTreeSet<String>, Slices>,
 }
 
-impl<'a> MissingEndpoints<'a> {
-    fn new(agents: &'a Agents) -> Self {
-        Self { agents, known: BTreeMap::new() }
-    }
-
+impl MissingEndpoints<'_> {
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));

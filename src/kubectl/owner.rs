@@ -9,7 +9,7 @@ use super::{
 use crate::{
     console::Console,
     owner::{Form, pod_name},
-    scope::{Behind, NodeResult, NodeResults},
+    scope::{Behind, NodeResults},
 };
 use portreeve_facts::{Pod, Snapshot};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     };
     let NodeResults { results, partial, oldest, .. } =
         judge_node_snapshots(agent_flags, node, behind, |_| Ok(()), judge)?;
-    let owner = |NodeResult { node, result }| Some(NodeOwner { node, owner: result.transpose()? });
+    let owner = |(node, result): (_, Result<_, _>)| Some(NodeOwner { node, owner: result.transpose()? });
     let agents = results.len();
     let owners: Vec<NodeOwner> = results.into_iter().filter_map(owner).collect();
     partial.into_iter().chain(oldest).for_each(|note| console.print_note(&note));
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         anyhow::bail!("pod {pod} is on no queried node");
     }
     if owners.is_empty() {
-        anyhow::bail!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
+        anyhow::bail!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
     }
     Ok(ExitCode::from(owners_result(&owners) as u8))
 }

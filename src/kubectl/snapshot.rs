@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         listed.truncate(1);
         let mut received = Err(Gap::new(Source::Agent, Why::NotRequested, "no agent was queried"));
         let take = async |_, answer| received = answer;
-        let limit = agent_flags.time_limit();
+        let limit = agent_flags.time_limit;
         if let Some(stopped) = Interrupts::new()?.query(&agents, &listed, AgentRequest::SNAPSHOT, limit, take).await {
             received = Err(Gap::new(Source::Agent, Why::NotRequested, stopped.words()));
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::console::Console;
 use portreeve_facts::VERSION;
-use portreeve_report::{Wanted, answer_outcome};
+use portreeve_report::{Wanted, answer_outcome, counted};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,13 +31,10 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         *counts.entry(node.version.as_deref().unwrap_or("not known")).or_default() += 1;
     }
     console.write(|out| {
-        counts.iter().try_for_each(|(version, count)| {
-            let agents = if *count == 1 { "agent" } else { "agents" };
-            writeln!(out, "agents  {version}: {count} {agents}")
-        })
+        counts.iter().try_for_each(|(version, count)| writeln!(out, "agents  {version}: {}", counted(*count, "agent")))
     })?;
     if fleet.nodes.is_empty() {
-        anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace());
+        anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace);
     }
     let lacks = fleet.nodes.iter().any(|node| node.version.is_none());
     Ok(ExitCode::from(answer_outcome(lacks, []) as u8))

@@ -5,7 +5,7 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, process::Command, sync::Arc
 use portreeve_facts::{Reading, Snapshot};
 use portreeve_report::{
     CheckResult, NodeOwner, NodeScan, PortArgument, Report, ReservationReport, Style, map_result, write_json,
-    write_map, write_owner, write_owner_json, write_reservation_json, write_table, write_wide, write_yaml,
+    write_map, write_owner, write_owner_json, write_reservation_json, write_table, write_yaml,
 };
 use portreeve_rules::{FleetReservation, FreePorts, NodeReservation, findings::Finding, free_port, port_usage};
 
@@ -121,10 +121,10 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         write(&mut text);
         reported.push((name.to_owned(), text));
     };
-    part("replay -o json", &|out| write_json(&report, out).expect("memory"));
+    part("replay -o json", &|out| write_json(&report, None, out).expect("memory"));
     part("replay -o yaml", &|out| write_yaml(&report, out).expect("memory"));
-    part("replay", &|out| write_table(&report, &style, out).expect("memory"));
-    part("replay -o wide", &|out| write_wide(&report, &style, out).expect("memory"));
+    part("replay", &|out| write_table(&report, false, &style, out).expect("memory"));
+    part("replay -o wide", &|out| write_table(&report, true, &style, out).expect("memory"));
     part("map", &|out| {
         let usage = port_usage(snapshot);
         usage.iter().for_each(|usage| write_map(usage, &style, out).expect("memory"));

@@ -46,7 +46,7 @@ use crate::{
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
-use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
+use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
 /// A client that reads findings needs the right to `get` this path.
@@ -277,7 +277,7 @@ async fn findings(
 ) -> Result<Response, Refusal> {
     let (snapshot, board) = state.admit(way, &headers, FINDINGS).await?;
     let age = state.age().ok_or(Refusal::NoScanYet)?;
-    let write = move |out: &mut dyn Write| write_json_with_age(&Report::of(&snapshot, &board), age, out);
+    let write = move |out: &mut dyn Write| write_json(&Report::of(&snapshot, &board), Some(age), out);
     state.shared.documents.send(write)
 }
 

@@ -126,12 +126,9 @@ pub struct JudgedRules {
 
 impl JudgedRules {
     pub(super) fn of(report: &Report<'_>) -> Self {
-        let unknown: Vec<Unknown> = report.gaps().into_iter().map(Unknown::of_reported).collect();
-        let names = |it: &Unknown, rule: &Rule| {
-            let of_variant = || it.variants.iter().any(|variant| rule.variants.contains(&variant.as_str()));
-            it.rule.as_deref() == Some(rule.name().0) && of_variant()
-        };
-        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
+        let unknown: Vec<Rows> = report.gaps().iter().filter_map(|it| it.rows).collect();
+        let has = |rows: &Rows, rule: &Rule| rule.variants.iter().any(|variant| rows.have(rule.name(), variant));
+        let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|rows| has(rows, rule));
         Self { whole: report.rules.iter().filter(is_whole).count(), run: report.rules.len() }
     }
 }
@@ -234,36 +231,19 @@ pub struct Unknown {
     pub detail: String,
 }
 
-/// Writes the document as indented JSON and a line end.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    with_document(report, &Node::of(report), |document| write_indented_json(document, out))
-}
-
-/// Writes the document of an agent, with the age of its scan.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_json_with_age(
-    report: &Report<'_>,
-    ScanAge { age, old_after }: ScanAge,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// Writes the document as indented JSON and a line end. The document of an agent has the age of its scan.
+pub fn write_json(report: &Report<'_>, age: Option<ScanAge>, out: &mut dyn Write) -> io::Result<()> {
+    let since_connections = report.snapshot.since_connections();
     let node = Node {
-        age_seconds: Some(age.as_secs()),
-        old_after_seconds: Some(old_after.as_secs()),
-        connections_age_seconds: Some(age.saturating_add(report.snapshot.since_connections()).as_secs()),
+        age_seconds: age.map(|it| it.age.as_secs()),
+        old_after_seconds: age.map(|it| it.old_after.as_secs()),
+        connections_age_seconds: age.map(|it| it.age.saturating_add(since_connections).as_secs()),
         ..Node::of(report)
     };
     with_document(report, &node, |document| write_indented_json(document, out))
 }
 
 /// Writes the document as YAML.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     with_document(report, &Node::of(report), |document| document.write_yaml(out))
 }
@@ -461,7 +441,7 @@ mod tests {
         let age = ScanAge::new(Duration::from_secs(3), Duration::from_secs(60));
         let told = |world: &Snapshot| {
             let mut out = Vec::new();
-            write_json_with_age(&Report::of(world, &Board::default()), age, &mut out).expect("a document");
+            write_json(&Report::of(world, &Board::default()), Some(age), &mut out).expect("a document");
             let document: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
             ["ageSeconds", "connectionsAgeSeconds"].map(|name| document["nodes"][0][name].as_u64())
         };

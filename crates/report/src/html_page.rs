@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{
     CheckResult, Report, ScanAge,
     map::{COLOURS, blocks, legend},
+    names::counted,
     outcome::{NOT_ALL_READ, clear_in_words},
     remedies::lines,
     rule_pages::{Part, documentation, parts},
@@ -42,9 +43,6 @@ pub enum PageDetail {
 }
 
 /// Writes the page about a scan, with the age of the scan. Before the first scan, `report` and the age are `None`.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_html_page(
     report: Option<&Report<'_>>,
     detail: PageDetail,
@@ -86,9 +84,6 @@ pub fn write_html_page(
 }
 
 /// Writes the page of a rule. The page has no facts about the node.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_html_rule_page(id: &Id, out: &mut dyn Write) -> io::Result<()> {
     let parts = parts(&documentation(id));
     let belong = |one: &Part, next: &Part| {
@@ -322,14 +317,10 @@ fn ports(report: &Report<'_>) -> Markup {
 
 /// The number of blocks in a line depends on the width of the window.
 fn map(usage: &PortUsage) -> Markup {
-    let legend = legend(usage);
     html! {
         p { "Each square is a port. Each block has 100 ports and the number of the first." }
         div.map role="img" aria-label=(format!("The ports {}", usage.range.range)) { (blocks(usage)) }
-        ul.legend {
-            @for (swatch, words) in legend.states { li { (swatch) " " (words) } }
-            @for remark in legend.remarks { li { (tidy(&remark)) } }
-        }
+        (legend(usage))
     }
 }
 
@@ -345,7 +336,7 @@ fn duration_in_words(time: SignedDuration) -> String {
         120..2880 => (minutes / 60, "hour"),
         _ => (minutes / 1440, "day"),
     };
-    format!("for {count} {unit}{}", if count == 1 { "" } else { "s" })
+    format!("for {}", counted(count, unit))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ mod topic;
 mod what_if;
 
 pub use declared::{DeclaredReport, look_once, write_declared, write_declared_json};
-pub use findings_document::{Problem, Unknown, Value, findings_schema, write_json, write_json_with_age, write_yaml};
+pub use findings_document::{Problem, Unknown, Value, findings_schema, write_json, write_yaml};
 pub use fleet::{AgentAnswer, Fleet, Gathering, Stopped, Wanted, listed};
 pub use html_page::{PageDetail, write_html_page, write_html_rule_page};
 pub use junit::write_junit;
@@ -47,7 +47,7 @@ pub use lint::{
     write_lint_sarif, write_lint_yaml,
 };
 pub use map::{map_result, write_map, write_svg};
-pub use names::first_nodes;
+pub use names::{counted, first_nodes};
 pub use npd::{NPD_LINE, npd_line};
 pub use outcome::{CheckResult, Open, answer_outcome, clear_in_words, is_indispensable};
 pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};
@@ -65,11 +65,10 @@ pub use sarif::write_sarif;
 pub use scan_age::{LONGEST_INTERVAL, OLDEST_CONNECTIONS, ScanAge};
 pub use setting::{KEYS, Setting};
 pub use table::{
-    nothing_judged, write_fleet_rows, write_fleet_table, write_fleet_wide, write_lint_rows, write_lint_table,
-    write_lint_wide, write_rows, write_table, write_wide,
+    nothing_judged, write_fleet_rows, write_fleet_table, write_lint_rows, write_lint_table, write_rows, write_table,
 };
 pub use terminal::{Ink, Style, tidy, wrap};
-pub use what_if::{TwoWorlds, WhatIf, WhatIfDocument};
+pub use what_if::{WhatIf, WhatIfDocument};
 
 #[cfg(test)]
 mod tests;

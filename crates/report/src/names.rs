@@ -1,4 +1,4 @@
-//! The names of many nodes, in a few words.
+//! Counts, and the names of many nodes, in a few words.
 
 use portreeve_facts::text;
 
@@ -12,6 +12,12 @@ pub fn first_nodes<T: AsRef<str>>(nodes: &[T], shown: usize) -> String {
         name => name,
     });
     text::listed(named, shown)
+}
+
+/// A number of things: `1 node`, `2 nodes`.
+pub fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

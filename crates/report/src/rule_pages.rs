@@ -57,19 +57,8 @@ pub fn rule_page_text(id: &Id, style: &Style) -> String {
     for part in parts(&documentation(id)) {
         match part {
             Part::Heading(heading) => text.push_str(&format!("{}\n", style.paint(Ink::Heading, &heading))),
-            Part::Item(item) => {
-                for (index, line) in wrap(&item, width - 2).into_iter().enumerate() {
-                    text.push_str(if index == 0 { "- " } else { "  " });
-                    text.push_str(&line);
-                    text.push('\n');
-                }
-            }
-            Part::Paragraph(paragraph) => {
-                for line in wrap(&paragraph, width) {
-                    text.push_str(&line);
-                    text.push('\n');
-                }
-            }
+            Part::Item(item) => text.push_str(&format!("- {}\n", wrap(&item, width - 2).join("\n  "))),
+            Part::Paragraph(paragraph) => text.push_str(&format!("{}\n", wrap(&paragraph, width).join("\n"))),
             Part::Verbatim(line) => text.push_str(&format!("  {line}\n")),
             Part::Blank => text.push('\n'),
         }
@@ -110,30 +99,23 @@ pub(super) enum Part {
 pub(super) fn parts(markdown: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut fenced = false;
-    let mut open = false;
     for line in markdown.lines() {
         let trimmed = line.trim();
         if trimmed.starts_with("```") {
             fenced = !fenced;
-            open = false;
         } else if fenced || trimmed.starts_with('|') {
             parts.push(Part::Verbatim(line.to_owned()));
-            open = false;
         } else if let Some(heading) = trimmed.strip_prefix("## ").or_else(|| trimmed.strip_prefix("# ")) {
             parts.push(Part::Heading(heading.to_owned()));
-            open = false;
         } else if let Some(item) = trimmed.strip_prefix("- ") {
             parts.push(Part::Item(item.to_owned()));
-            open = true;
         } else if trimmed.is_empty() {
             parts.push(Part::Blank);
-            open = false;
-        } else if let (true, Some(Part::Paragraph(text) | Part::Item(text))) = (open, parts.last_mut()) {
+        } else if let Some(Part::Paragraph(text) | Part::Item(text)) = parts.last_mut() {
             text.push(' ');
             text.push_str(trimmed);
         } else {
             parts.push(Part::Paragraph(trimmed.to_owned()));
-            open = true;
         }
     }
     parts

@@ -103,22 +103,18 @@ impl Setting {
             Self::NodePortRange(range) => {
                 snapshot.cluster.node_port_range = Reading::Seen(NodePortRange::configured(range, PLACE));
             }
-            Self::NodePortAddresses(addresses) => config(snapshot).node_port_addresses = addresses,
-            Self::LocalhostNodePorts(on) => config(snapshot).localhost_node_ports = Some(on),
+            Self::NodePortAddresses(addresses) => configure(snapshot, |it| it.node_port_addresses = addresses),
+            Self::LocalhostNodePorts(on) => configure(snapshot, |it| it.localhost_node_ports = Some(on)),
         }
     }
 }
 
-/// The proxy's settings. Unread settings count as defaults.
-fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
+/// Changes the proxy's settings. Unread settings count as defaults.
+fn configure(snapshot: &mut Snapshot, change: impl FnOnce(&mut ProxyConfig)) {
     let known = snapshot.proxy_config().cloned();
-    let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
-    let reading = &mut snapshot.kernel.proxy.config;
-    *reading = Reading::Seen(config);
-    match reading {
-        Reading::Seen(config) => config,
-        Reading::Gap(_) => unreachable!("the text was just written"),
-    }
+    let mut config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
+    change(&mut config);
+    snapshot.kernel.proxy.config = Reading::Seen(config);
 }
 
 fn parse<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {

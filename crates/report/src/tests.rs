@@ -145,10 +145,10 @@ fn report<'a>((snapshot, board): &'a (Snapshot, Board)) -> Report<'a> {
 fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let style = style();
     vec![
-        ("table", written(|out| write_table(report, &style, out))),
-        ("wide", written(|out| write_wide(report, &style, out))),
+        ("table", written(|out| write_table(report, false, &style, out))),
+        ("wide", written(|out| write_table(report, true, &style, out))),
         ("rows", written(|out| write_rows(report, &style, out))),
-        ("json", written(|out| write_json(report, out))),
+        ("json", written(|out| write_json(report, None, out))),
         ("yaml", written(|out| write_yaml(report, out))),
         ("junit", written(|out| write_junit(report, out))),
         ("sarif", written(|out| write_sarif(report, out))),
@@ -159,17 +159,17 @@ fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
 
 #[test]
 fn the_table_says_what_for_whom_and_what_next() {
-    insta::assert_snapshot!("rich_table", written(|out| write_table(&report(&rich()), &style(), out)));
+    insta::assert_snapshot!("rich_table", written(|out| write_table(&report(&rich()), false, &style(), out)));
 }
 
 #[test]
 fn the_wide_table_says_everything() {
-    insta::assert_snapshot!("rich_wide", written(|out| write_wide(&report(&rich()), &style(), out)));
+    insta::assert_snapshot!("rich_wide", written(|out| write_table(&report(&rich()), true, &style(), out)));
 }
 
 #[test]
 fn a_healthy_node_is_one_calm_line_and_what_was_looked_at() {
-    insta::assert_snapshot!("healthy_table", written(|out| write_table(&report(&healthy()), &style(), out)));
+    insta::assert_snapshot!("healthy_table", written(|out| write_table(&report(&healthy()), false, &style(), out)));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn rules_that_were_not_judged_are_counted_beside_a_mild_finding() {
     let (world, mut board) = rich();
     (board.findings, board.unknown) = (board.findings.split_off(2), board.unknown.split_off(3));
     let mild = (world, board);
-    let table = written(|out| write_table(&report(&mild), &style(), out));
+    let table = written(|out| write_table(&report(&mild), false, &style(), out));
     let first = table.lines().next().expect("a line");
     assert_eq!(first, "n1: 1 info; 1 rule was not judged: Pods: not given (--services FILE)");
 }
@@ -186,13 +186,13 @@ fn rules_that_were_not_judged_are_counted_beside_a_mild_finding() {
 fn an_input_that_is_missing_for_two_reasons_is_named_once() {
     let (world, mut board) = rich();
     board.unknown[0].gap = Gap::new(Source::Pods, Why::NotPermitted, "no right");
-    let table = written(|out| write_table(&report(&(world, board)), &style(), out));
+    let table = written(|out| write_table(&report(&(world, board)), false, &style(), out));
     assert!(table.contains("Not read: Pods (3 rules), proxy metrics (1 rule)."), "{table}");
 }
 
 #[test]
 fn what_failed_comes_first_and_is_never_fine() {
-    let table = written(|out| write_table(&report(&blind()), &style(), out));
+    let table = written(|out| write_table(&report(&blind()), false, &style(), out));
     assert!(table.starts_with("n1: not checked: listening sockets: "), "{table}");
     insta::assert_snapshot!("blind_table", table);
 }
@@ -205,7 +205,7 @@ fn the_map_shows_who_has_what() {
 
 #[test]
 fn the_document_is_stable() {
-    insta::assert_snapshot!("rich_json", written(|out| write_json(&report(&rich()), out)));
+    insta::assert_snapshot!("rich_json", written(|out| write_json(&report(&rich()), None, out)));
 }
 
 #[test]
@@ -237,10 +237,10 @@ fn a_finding_counts_even_where_something_failed() {
 fn findings_below_the_chosen_severity_are_not_told_but_their_number_is() {
     let rich = rich();
     let chosen = Report { min_severity: Some(Severity::Critical), ..report(&rich) };
-    let table = written(|out| write_table(&chosen, &style(), out));
+    let table = written(|out| write_table(&chosen, false, &style(), out));
     assert!(table.starts_with("n1: 1 critical, 1 warning, 1 info (2 findings of lower severity not shown)"), "{table}");
     assert!(!table.contains("ephemeral-range-overlap/node-ports"), "{table}");
-    let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, out))).expect("JSON");
+    let json: Value = serde_json::from_str(&written(|out| write_json(&chosen, None, out))).expect("JSON");
     assert_eq!(json["findings"].as_array().map(Vec::len), Some(1));
 }
 
@@ -314,7 +314,7 @@ fn the_page_is_whole_and_nothing_of_it_is_foreign() {
 #[test]
 fn commands_are_never_wrapped() {
     let narrow = Style { width: 40, ..style() };
-    let table = written(|out| write_table(&report(&rich()), &narrow, out));
+    let table = written(|out| write_table(&report(&rich()), false, &narrow, out));
     let command = table.lines().find(|line| line.contains("kubectl -n default patch")).expect("the command");
     assert!(command.ends_with("\"value\":30000}]'"), "{command}");
     let command = |line: &str| ["kubectl", "sysctl", "portreeve"].iter().any(|program| line.contains(program));
@@ -331,8 +331,8 @@ fn colour_changes_no_word() {
     let census = port_usage(&rich.0).expect("the range is known");
     for (plain, coloured) in [
         (
-            written(|out| write_table(&report(&rich), &style(), out)),
-            written(|out| write_table(&report(&rich), &painted, out)),
+            written(|out| write_table(&report(&rich), false, &style(), out)),
+            written(|out| write_table(&report(&rich), false, &painted, out)),
         ),
         (written(|out| write_map(&census, &style(), out)), written(|out| write_map(&census, &painted, out))),
     ] {
@@ -389,7 +389,7 @@ fn sarif_results_point_at_their_rules() {
 #[test]
 fn yaml_and_json_are_one_document() {
     for look in [rich(), healthy(), blind()] {
-        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), None, out))).expect("JSON");
         let yaml: Value = serde_saphyr::from_str(&written(|out| write_yaml(&report(&look), out))).expect("YAML");
         assert_eq!(json, yaml);
     }
@@ -400,7 +400,7 @@ fn every_document_follows_its_schema() {
     let schema = findings_schema().to_value();
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     for look in [rich(), healthy(), blind()] {
-        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), out))).expect("JSON");
+        let json: Value = serde_json::from_str(&written(|out| write_json(&report(&look), None, out))).expect("JSON");
         let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
         let mut wrong = json;

@@ -181,23 +181,9 @@ impl WhatIfDocument {
     }
 
     /// Writes the document.
-    ///
-    /// # Errors
-    /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_indented_json(&PortsDocument::new(self.result(), self.judged, Part::WhatIf(self)), out)
     }
-}
-
-/// A node in two states: before the change and after the change.
-#[derive(Clone, Copy, Debug)]
-pub struct TwoWorlds<'a> {
-    /// The facts before and after the change.
-    pub snapshots: [&'a Snapshot; 2],
-    /// For each state, its findings, and the findings of the other state that the rules could not judge in this state.
-    pub judged: &'a [(Board, BTreeSet<Key>); 2],
-    /// For each Service, who answers on its port before and after the change.
-    pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
 /// Claims with an equal key are one row: the claim, its change, and the differences.
@@ -225,9 +211,15 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// Adds a node.
-    pub fn take(&mut self, worlds: &TwoWorlds<'_>) {
-        let TwoWorlds { snapshots, judged, ports } = worlds;
+    /// Adds a node with its facts before and after the change. For each state, `judged` has its findings, and the
+    /// findings of the other state that the rules could not judge in this state. For each Service, `ports` says who
+    /// answers on its port before and after the change.
+    pub fn take(
+        &mut self,
+        snapshots: [&Snapshot; 2],
+        judged: &[(Board, BTreeSet<Key>); 2],
+        ports: &[(Subject, [Ownership; 2])],
+    ) {
         let now = snapshots[0];
         let node: Arc<str> = tidy(now.node_name()).into();
         (self.agents, self.judged) = (self.agents + 1, self.judged + 1);
@@ -239,7 +231,7 @@ impl WhatIf {
         }
         let mut answers: BTreeMap<Claim, Vec<(Answer, IpAddr)>> = BTreeMap::new();
         let mut open = BTreeSet::new();
-        for (subject, [is, would_be]) in *ports {
+        for (subject, [is, would_be]) in ports {
             let (subject, port, protocol) = (subject.clone(), Some(is.port), Some(is.protocol));
             let claim = Claim { subject, port, protocol, rule: None };
             let changed = changes(now, is, would_be, |from, gap| {

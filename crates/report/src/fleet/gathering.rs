@@ -54,7 +54,7 @@ pub struct Wanted {
 }
 
 /// The reports of agents so far, while more answers arrive.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Gathering {
     agent_namespace: String,
     wanted: Wanted,
@@ -74,20 +74,7 @@ pub struct Gathering {
 impl Gathering {
     /// The state before the first answer. `agent_namespace` is the namespace of the agents.
     pub fn new(agent_namespace: &str, wanted: Wanted) -> Self {
-        Self {
-            agent_namespace: tidy(agent_namespace),
-            wanted,
-            incidents: Incidents::default(),
-            nodes: Vec::new(),
-            agents: 0,
-            answered: 0,
-            answered_nodes: BTreeSet::new(),
-            oldest: None,
-            silent: Reasons::default(),
-            unseen: Reasons::default(),
-            left_out: 0,
-            hidden: BTreeSet::new(),
-        }
+        Self { agent_namespace: tidy(agent_namespace), wanted, ..Self::default() }
     }
 
     /// Adds the answer of an agent.
@@ -160,40 +147,27 @@ impl Gathering {
 
     /// The result of all agents, or of the agents that were queried before the user stopped the command.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
-        let Self {
-            agent_namespace,
-            wanted,
-            incidents,
-            mut nodes,
-            agents,
-            answered,
-            answered_nodes,
-            oldest,
-            silent,
-            unseen,
-            left_out,
-            hidden: unwanted,
-        } = self;
-        let partial = stopped.map(|why| Partial { listed: agents, queried: agents - left_out, why });
+        let partial = stopped.map(|why| Partial { listed: self.agents, queried: self.agents - self.left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
-            incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));
+            self.incidents.finish().into_iter().partition(|it| self.wanted.wants(&it.problem));
+        let mut nodes = self.nodes;
         nodes.sort_by(|a, b| {
             let order = |it: &Node| (Arc::clone(&it.node), it.looked_at.is_none(), it.pod.clone());
             order(a).cmp(&order(b))
         });
         Fleet {
-            agent_namespace,
+            agent_namespace: self.agent_namespace,
             partial,
             incidents,
             nodes,
-            hidden: unwanted.len() + hidden.len(),
-            agents,
-            answered,
-            answered_nodes: answered_nodes.len(),
-            oldest,
-            silent: silent.finish(),
-            unseen: unseen.finish(),
-            counts: wanted.counts(),
+            hidden: self.hidden.len() + hidden.len(),
+            agents: self.agents,
+            answered: self.answered,
+            answered_nodes: self.answered_nodes.len(),
+            oldest: self.oldest,
+            silent: self.silent.finish(),
+            unseen: self.unseen.finish(),
+            counts: self.wanted.counts(),
         }
     }
 }

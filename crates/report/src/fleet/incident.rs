@@ -178,26 +178,14 @@ impl Gathered {
     }
 
     fn finish(self) -> Incident {
-        let Self {
-            problem,
-            words_of,
-            since,
-            since_of,
-            affects,
-            mut nodes,
-            subjects,
-            differs,
-            same_words,
-            reference,
-            ..
-        } = self;
+        let Self { problem, words_of, reference, since, since_of, affects, mut nodes, subjects, same_words, .. } = self;
         drop(reference);
         let mut problem = Arc::unwrap_or_clone(problem);
         (problem.since, problem.affects) = (since, affects.into_iter().collect());
         nodes.sort();
         nodes.dedup();
         let subjects = if subjects.len() > 1 { subjects.into_iter().collect() } else { Vec::new() };
-        let differs = differs.into_iter().collect();
+        let differs = self.differs.into_iter().collect();
         Incident { problem, words_of, since_of, nodes, subjects, differs, same_words }
     }
 }

@@ -1,7 +1,6 @@
 //! The reports of many nodes. Each incident occurs once, with its nodes. Also contains the rules that agents could not
 //! judge, and the agents that could not be queried.
 
-mod document;
 mod gathering;
 mod incident;
 mod node_report;
@@ -20,8 +19,9 @@ pub(super) use self::{
     unknowns::{Reason, Reasons},
     view::Partial,
 };
+use super::names::counted;
 
 /// The number of agents that a report is about, and their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
-    format!("{agents} agent{} of namespace {namespace}", if agents == 1 { "" } else { "s" })
+    format!("{} of namespace {namespace}", counted(agents, "agent"))
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Reason, incident::Incident, view::Fleet};
-use crate::names::first_nodes;
+use crate::{names::first_nodes, table::port};
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
@@ -50,9 +50,6 @@ impl Fleet {
     /// Writes one `ClusterReport` in JSON: the findings, worst first, and then the unread inputs that could hide a
     /// finding. An unread input has the result `error`. All results are counted, but only as many are listed as the API
     /// server accepts.
-    ///
-    /// # Errors
-    /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
         // This is an iterator and not a list, because a hostile agent can report any number of unread inputs.
@@ -91,10 +88,7 @@ fn found(incident: &Incident) -> ReportResult<'_> {
         Severity::Warning => ("medium", Outcome::Fail),
         Severity::Info => ("info", Outcome::Warn),
     };
-    let port = problem.port.map(|port| {
-        let protocol = problem.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
-        ("port", format!("{port}{protocol}"))
-    });
+    let port = port(problem.port, problem.protocol).map(|port| ("port", port));
     let remedy = Some(("remedy", problem.remedy.join("\n"))).filter(|(_, text)| !text.is_empty());
     ReportResult {
         policy: &problem.rule,

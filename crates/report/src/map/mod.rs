@@ -7,11 +7,16 @@ pub use svg::write_svg;
 pub(crate) use svg::{COLOURS, blocks, legend};
 pub use text::write_map;
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::outcome::{CheckResult, Open, answer_outcome};
-use portreeve_rules::{Choice, PortUsage};
+use super::{
+    outcome::{CheckResult, Open, answer_outcome},
+    terminal::Ink,
+};
+use portreeve_rules::{Choice, PortUsage, findings::Severity};
 
 /// Whether all input that the picture needs was read.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
@@ -45,18 +50,6 @@ pub(super) enum PortState {
 }
 
 impl PortState {
-    const ALL: [Self; 9] = [
-        Self::Contested,
-        Self::Listener,
-        Self::Fixed,
-        Self::Automatic,
-        Self::Allocated,
-        Self::Ephemeral,
-        Self::Reserved,
-        Self::FreeStatic,
-        Self::Free,
-    ];
-
     pub(super) fn of(census: &PortUsage, port: u16) -> Self {
         let used = census.used.get(&port);
         let listened = used.is_some_and(|used| used.taken.is_some());
@@ -70,6 +63,22 @@ impl PortState {
             None if census.reserved.contains(port) => Self::Reserved,
             None if census.static_band.is_some_and(|band| band.contains(port)) => Self::FreeStatic,
             None => Self::Free,
+        }
+    }
+
+    /// The class in a style sheet, and the symbol and its colour in a terminal. Each state has its own symbol, because
+    /// the terminal may have no colours.
+    fn look(self) -> (&'static str, char, Ink) {
+        match self {
+            Self::Contested => ("contested", '!', Ink::Bad(Severity::Critical)),
+            Self::Listener => ("listener", 'L', Ink::Raw("35")),
+            Self::Fixed => ("fixed", '#', Ink::Raw("1;36")),
+            Self::Automatic => ("automatic", '+', Ink::Raw("36")),
+            Self::Allocated => ("allocated", 'o', Ink::Raw("36")),
+            Self::Ephemeral => ("ephemeral", '~', Ink::Raw("33")),
+            Self::Reserved => ("reserved", '-', Ink::Raw("32")),
+            Self::FreeStatic => ("free-static", ':', Ink::Plain),
+            Self::Free => ("free", '.', Ink::Faint),
         }
     }
 
@@ -89,12 +98,12 @@ impl PortState {
 }
 
 /// The number of ports in each state. States without ports are left out.
-fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
-    let mut counts = PortState::ALL.map(|state| (state, 0));
+fn counts(census: &PortUsage) -> BTreeMap<PortState, usize> {
+    let mut counts: BTreeMap<PortState, usize> = BTreeMap::new();
     for port in census.range.range.iter() {
-        counts[PortState::of(census, port) as usize].1 += 1;
+        *counts.entry(PortState::of(census, port)).or_default() += 1;
     }
-    counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    counts
 }
 
 /// The first port of every row. A row has `ports` ports.

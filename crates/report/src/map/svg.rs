@@ -37,14 +37,7 @@ const FRAME: &str = "
   @media (prefers-color-scheme: dark) { svg { background: #0d1117; color: #e6edf3 } }";
 
 /// Writes the map as SVG. Each used port has a tooltip.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", svg(census).into_string())
-}
-
-fn svg(census: &PortUsage) -> Markup {
     let range = census.range.range;
     let remarks = remarks(census);
     let counts = counts(census);
@@ -54,7 +47,7 @@ fn svg(census: &PortUsage) -> Markup {
     let height = legend + (counts.len() + remarks.len()) * LINE + 8;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
     let reported: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.legend())).collect();
-    html! {
+    let svg = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height) viewBox=(format!("0 0 {width} {height}"))
             role="img" aria-labelledby="title description" {
             title #title { (title) }
@@ -69,14 +62,15 @@ fn svg(census: &PortUsage) -> Markup {
             @if let Some(band) = band(census) { (band) }
             @for (index, (state, count)) in counts.iter().enumerate() {
                 @let y = legend + index * LINE;
-                rect class=(class(*state)) x=(LEFT) y=(y) width="10" height="10" {}
+                rect class=(state.look().0) x=(LEFT) y=(y) width="10" height="10" {}
                 text x=(LEFT + 18) y=(y + 9) { (count) " " (state.legend()) }
             }
             @for (index, remark) in remarks.iter().enumerate() {
                 text x=(LEFT) y=(legend + (counts.len() + index) * LINE + 10) { (tidy(remark)) }
             }
         }
-    }
+    };
+    writeln!(out, "{}", svg.into_string())
 }
 
 pub(crate) fn blocks(census: &PortUsage) -> Markup {
@@ -96,18 +90,18 @@ pub(crate) fn blocks(census: &PortUsage) -> Markup {
     }
 }
 
-pub(crate) struct Legend {
-    /// For each state, a square in its colour, and its words.
-    pub(crate) states: Vec<(Markup, String)>,
-    pub(crate) remarks: Vec<String>,
-}
-
-pub(crate) fn legend(census: &PortUsage) -> Legend {
-    let state = |(state, count): (PortState, usize)| {
-        let swatch = html! { svg viewBox="0 0 10 10" { rect class=(class(state)) width="10" height="10" {} } };
-        (swatch, format!("{count} {}", state.legend()))
-    };
-    Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
+pub(crate) fn legend(census: &PortUsage) -> Markup {
+    html! {
+        ul.legend {
+            @for (state, count) in counts(census) {
+                li {
+                    svg viewBox="0 0 10 10" { rect class=(state.look().0) width="10" height="10" {} }
+                    " " (count) " " (state.legend())
+                }
+            }
+            @for remark in remarks(census) { li { (tidy(&remark)) } }
+        }
+    }
 }
 
 /// The squares of a row. Free ports in one state are one path. Each used port has its own square with a tooltip.
@@ -127,8 +121,8 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
     html! {
         @for (port, used) in ports.filter_map(|port| Some((port, census.used.get(&port)?))) {
             @let risk = census.ephemeral.contains(port);
-            rect class={ (class(PortState::of(census, port))) @if risk { " risk" } } x=(place(port)) y=(y) width=(size)
-                height=(size) {
+            rect class={ (PortState::of(census, port).look().0) @if risk { " risk" } } x=(place(port)) y=(y)
+                width=(size) height=(size) {
                 title {
                     (port)
                     @if let Some((service, _)) = &used.allocated { ", Service " (tidy(&service.to_string())) }
@@ -136,7 +130,7 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
                 }
             }
         }
-        @for (state, path) in free { path class=(class(state)) d=(path) {} }
+        @for (state, path) in free { path class=(state.look().0) d=(path) {} }
     }
 }
 
@@ -148,18 +142,4 @@ fn band(census: &PortUsage) -> Option<Markup> {
     let (x, right, below) = (LEFT + edge * PITCH, LEFT + usize::from(ROW) * PITCH, above + PITCH);
     let line = format!("M{LEFT} {below}H{x}V{above}H{right}");
     Some(html! { path.band d=(line) { title { "end of the static band, " (band.last) } } })
-}
-
-fn class(state: PortState) -> &'static str {
-    match state {
-        PortState::Contested => "contested",
-        PortState::Listener => "listener",
-        PortState::Fixed => "fixed",
-        PortState::Automatic => "automatic",
-        PortState::Allocated => "allocated",
-        PortState::Ephemeral => "ephemeral",
-        PortState::Reserved => "reserved",
-        PortState::FreeStatic => "free-static",
-        PortState::Free => "free",
-    }
 }

@@ -9,7 +9,7 @@ use super::{
     },
     PortState, counts, remarks, rows,
 };
-use portreeve_rules::{PortUsage, findings::Severity};
+use portreeve_rules::PortUsage;
 
 const LABEL: usize = 7;
 
@@ -18,9 +18,6 @@ fn ports_in_row(width: usize) -> u16 {
 }
 
 /// Writes the map, its legend and the conflicts. The rows are not longer than the terminal.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
@@ -29,28 +26,17 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     let ruler: String = (0..row / 10).map(|tens| format!("{:<10}", format!("+{}", tens * 10))).collect();
     writeln!(out, "{:LABEL$}{}", "", style.paint(Ink::Faint, ruler.trim_end()))?;
     for first in rows(census, row) {
-        let mut line = String::new();
-        let mut run: Option<(Ink, String)> = None;
-        for port in first..=first.saturating_add(row - 1) {
-            let (ink, symbol) = if range.contains(port) { drawn(census, port) } else { (Ink::Plain, ' ') };
-            match &mut run {
-                Some((same, text)) if *same == ink => text.push(symbol),
-                _ => {
-                    if let Some((ink, text)) = run.replace((ink, symbol.to_string())) {
-                        line.push_str(&style.paint(ink, &text));
-                    }
-                }
-            }
-        }
-        if let Some((ink, text)) = run {
-            line.push_str(&style.paint(ink, text.trim_end()));
-        }
+        let ports = first..=first.saturating_add(row - 1);
+        let drawn = |port| if range.contains(port) { drawn(census, port) } else { (Ink::Plain, ' ') };
+        let symbols: Vec<(Ink, char)> = ports.map(drawn).collect();
+        let painted = |run: &[(Ink, char)]| style.paint(run[0].0, &run.iter().map(|it| it.1).collect::<String>());
+        let line: String = symbols.chunk_by(|one, next| one.0 == next.0).map(painted).collect();
         writeln!(out, "{}  {}", style.paint(Ink::Faint, &format!("{first:>5}")), line.trim_end())?;
     }
     writeln!(out)?;
     for (state, count) in counts(census) {
-        let symbol = style.paint(ink(state), &symbol(state).to_string());
-        writeln!(out, "  {symbol} {count:>5}  {}", state.legend())?;
+        let (_, symbol, ink) = state.look();
+        writeln!(out, "  {} {count:>5}  {}", style.paint(ink, &symbol.to_string()), state.legend())?;
     }
     write_conflicts(census, style, out)?;
     writeln!(out)?;
@@ -71,11 +57,10 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     }
     writeln!(out)?;
     for (port, listener, used) in listened().take(NAMED) {
-        let (ink, service) = match &used.allocated {
-            Some((service, _)) => (ink(PortState::Contested), format!(", owned by Service {}", tidy(service))),
-            None => (ink(PortState::Listener), String::new()),
-        };
-        writeln!(out, "  {}  {}{service}", style.paint(ink, &format!("{port:>5}")), tidy(listener))?;
+        let (_, _, ink) = PortState::of(census, *port).look();
+        let service = used.allocated.as_ref().map(|(service, _)| format!(", owned by Service {}", tidy(service)));
+        let port = style.paint(ink, &format!("{port:>5}"));
+        writeln!(out, "  {port}  {}{}", tidy(listener), service.unwrap_or_default())?;
     }
     let more = listened().count().saturating_sub(NAMED);
     if more > 0 {
@@ -87,37 +72,10 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
 /// The symbol of a port. If the kernel may give an allocated port to connections, the symbol is underlined.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let state = PortState::of(census, port);
+    let (_, symbol, ink) = state.look();
     let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
         && census.ephemeral.contains(port);
-    (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
-}
-
-/// Each state has its own symbol, because the terminal may have no colours.
-fn symbol(state: PortState) -> char {
-    match state {
-        PortState::Contested => '!',
-        PortState::Listener => 'L',
-        PortState::Fixed => '#',
-        PortState::Automatic => '+',
-        PortState::Allocated => 'o',
-        PortState::Ephemeral => '~',
-        PortState::Reserved => '-',
-        PortState::FreeStatic => ':',
-        PortState::Free => '.',
-    }
-}
-
-fn ink(state: PortState) -> Ink {
-    match state {
-        PortState::Contested => Ink::Bad(Severity::Critical),
-        PortState::Listener => Ink::Raw("35"),
-        PortState::Fixed => Ink::Raw("1;36"),
-        PortState::Automatic | PortState::Allocated => Ink::Raw("36"),
-        PortState::Ephemeral => Ink::Raw("33"),
-        PortState::Reserved => Ink::Raw("32"),
-        PortState::FreeStatic => Ink::Plain,
-        PortState::Free => Ink::Faint,
-    }
+    (if at_risk { Ink::Raw("4;33") } else { ink }, symbol)
 }
 
 #[cfg(test)]

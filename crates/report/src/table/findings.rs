@@ -59,23 +59,21 @@ impl Page<'_> {
         writeln!(self.out, "{word}  {}", self.style.paint(Ink::Heading, &title))?;
         let whose = on.as_ref().filter(|on| !on.incident.same_words);
         let whose = whose.map(|on| format!("On {}: ", on.incident.words_of)).unwrap_or_default();
-        for (ink, line) in self.wrapped(Ink::Plain, &format!("{whose}{summary}"), 2) {
-            self.line(2, ink, &line)?;
-        }
+        self.paragraph(2, Ink::Plain, &format!("{whose}{summary}"))?;
         self.blank()?;
         if self.wide || *severity > Severity::Info {
             self.values(evidence)?;
         }
         if !affects.is_empty() {
             let who: Vec<String> = affects.iter().map(Vantage::to_string).collect();
-            self.labelled(2, "Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
+            self.labelled("Affects", LABEL, &[(Ink::Plain, who.join(", "))])?;
         }
         if let Some(on) = on {
             self.differences(on)?;
         }
         self.remedies(problem)?;
         let explain = format!("{} explain {}", self.style.program, rule);
-        self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
+        self.labelled("Why", LABEL, &[(Ink::Faint, explain)])
     }
 
     fn differences(&mut self, OnNodes { incident, .. }: &OnNodes<'_>) -> io::Result<()> {
@@ -85,7 +83,7 @@ impl Page<'_> {
             _ => format!("{}, first on {since_of}", tidy(&problem.since)),
         };
         if !problem.since.is_empty() {
-            self.labelled(2, "Since", LABEL, &[(Ink::Plain, since)])?;
+            self.labelled("Since", LABEL, &[(Ink::Plain, since)])?;
         }
         if differs.is_empty() {
             return Ok(());
@@ -98,8 +96,7 @@ impl Page<'_> {
         };
         let differs: Vec<String> = differs.iter().map(word).collect();
         let differs = format!("on other nodes than {words_of}: {}; -o json has them all", differs.join(", "));
-        let lines = self.wrapped(Ink::Plain, &differs, LABEL + 4);
-        self.labelled(2, "Differs", LABEL, &lines)
+        self.labelled("Differs", LABEL, &self.wrapped(Ink::Plain, &differs, LABEL + 4))
     }
 
     fn values(&mut self, values: &[Value]) -> io::Result<()> {
@@ -119,7 +116,7 @@ impl Page<'_> {
         if shown < values.len() {
             lines.push((Ink::Faint, format!("{} more with -o wide", values.len() - shown)));
         }
-        self.labelled(2, "Evidence", LABEL, &lines)
+        self.labelled("Evidence", LABEL, &lines)
     }
 
     /// Writes the remedies. Each command has its own line, so that a user can copy it.
@@ -130,7 +127,7 @@ impl Page<'_> {
                 StepKind::Command => vec![(Ink::Command, tidy(&step.text))],
                 StepKind::Advice => self.wrapped(Ink::Plain, &step.text, LABEL + 4),
             };
-            self.labelled(2, label, LABEL, &text)?;
+            self.labelled(label, LABEL, &text)?;
         }
         Ok(())
     }

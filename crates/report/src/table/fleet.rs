@@ -7,7 +7,7 @@ use super::{
     super::{
         Fleet, Style,
         fleet::{Reason, listed},
-        names::first_nodes,
+        names::{counted, first_nodes},
         outcome::{NOT_ALL_READ, Open, not_judged},
         terminal::Ink,
         topic::reason_words,
@@ -21,26 +21,12 @@ use portreeve_rules::findings::Severity;
 const LABEL: usize = 20;
 const REASONS: usize = 12;
 
-/// Writes the compact table of many nodes. An incident is reported once, with its nodes.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_fleet_table(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.fleet(fleet)
-}
-
-/// Writes the table with all details.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.fleet(fleet)
+/// Writes the table of many nodes. An incident is reported once, with its nodes. With `wide`, all details are written.
+pub fn write_fleet_table(fleet: &Fleet, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.fleet(fleet)
 }
 
 /// Writes only the rows of the list, for scripts.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide: true, out }.rows(&reported(fleet), false)
 }
@@ -59,10 +45,7 @@ impl Page<'_> {
         self.blank()?;
         let agents = listed(fleet.agents, &fleet.agent_namespace);
         let scope = format!("This report is about {agents}. Other nodes are not included.");
-        for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
-            self.line(0, ink, &line)?;
-        }
-        Ok(())
+        self.paragraph(0, Ink::Faint, &scope)
     }
 
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
@@ -109,10 +92,10 @@ impl Page<'_> {
             let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
             let names = first_nodes(&reason.nodes, self.named());
             if reason.nodes.len() == 1 {
-                self.labelled(2, &names, LABEL, &lines)?;
+                self.labelled(&names, LABEL, &lines)?;
             } else {
                 self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", reason.nodes.len()))?;
-                self.labelled(2, "", LABEL, &lines)?;
+                self.labelled("", LABEL, &lines)?;
             }
         }
         if shown < reasons.len() {
@@ -135,7 +118,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
-    let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
+    let agents = format!("{} queried{silent}{oldest}", counted(queried, "agent"));
     // The plugin lacks the flags of a scan, so its text does not advise them.
     let open = |which: fn(&Reason) -> bool| {
         let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));

@@ -10,10 +10,11 @@ use super::{
         CheckResult, Style,
         lint::undecided,
         lint_result,
+        names::counted,
         remedies::lines,
         terminal::{Ink, tidy},
     },
-    one_node::{counted, severities},
+    one_node::severities,
     page::Page,
     rows::port,
 };
@@ -29,26 +30,12 @@ const EXPLAINED: usize = 50;
 /// The largest number of names in a list of skipped kinds or of charts.
 const KINDS: usize = 8;
 
-/// Writes the findings, sorted by place.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_lint_table(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.lint(report)
-}
-
-/// Writes the findings with all evidence.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.lint(report)
+/// Writes the findings, sorted by place. With `wide`, each finding has all evidence.
+pub fn write_lint_table(report: &LintReport, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.lint(report)
 }
 
 /// Writes one line for each finding, in the form of compilers: `file:line:column: severity: sentence [rule]`.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_lint_rows(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for finding in report.reported() {
         let PlacedFinding { place, evidence, .. } = finding;
@@ -86,27 +73,24 @@ impl Page<'_> {
         };
         let place = self.style.paint(Ink::Heading, &tidy(&place.to_string()));
         writeln!(self.out, "{place}  {word}  {}", self.style.paint(Ink::Heading, &tidy(&title)))?;
-        for (ink, line) in self.wrapped(Ink::Plain, &evidence.summary, 2) {
-            self.line(2, ink, &line)?;
-        }
-        self.labelled(2, "Field", LABEL, &[(Ink::Plain, tidy(field))])?;
+        self.paragraph(2, Ink::Plain, &evidence.summary)?;
+        self.labelled("Field", LABEL, &[(Ink::Plain, tidy(field))])?;
         for (index, (place, object)) in related.iter().take(KINDS).enumerate() {
             let label = if index == 0 { "Also" } else { "" };
-            self.labelled(2, label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
+            self.labelled(label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
         }
         for (index, (name, value)) in evidence.values.iter().enumerate() {
             let is_number = SUGGESTIONS.contains(name);
             if self.wide || is_number {
                 let label = if index == 0 || is_number { "Evidence" } else { "" };
-                self.labelled(2, label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
+                self.labelled(label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
             }
         }
         for (word, step) in lines(&evidence.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };
-            let text = self.wrapped(Ink::Plain, &step.text, LABEL + 4);
-            self.labelled(2, label, LABEL, &text)?;
+            self.labelled(label, LABEL, &self.wrapped(Ink::Plain, &step.text, LABEL + 4))?;
         }
-        self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
+        self.labelled("Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
@@ -146,8 +130,7 @@ impl Page<'_> {
         let unknown = unknown.keys().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
-            let lines = self.wrapped(Ink::Plain, &text, 20);
-            self.labelled(2, label, 15, &lines)?;
+            self.labelled(label, 15, &self.wrapped(Ink::Plain, &text, 20))?;
         }
         Ok(())
     }
@@ -163,8 +146,7 @@ fn kinds(skipped: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
     let word = |(kind, count): &(&String, &usize)| match (kind.as_str(), **count) {
-        ("", 1) => "1 document without a kind".to_owned(),
-        ("", count) => format!("{count} documents without a kind"),
+        ("", count) => format!("{} without a kind", counted(count, "document")),
         (kind, count) => format!("{count} {}", tidy(kind)),
     };
     let named: Vec<String> = counts.iter().take(KINDS).map(word).collect();

@@ -10,9 +10,9 @@ mod rows;
 mod what_if;
 
 pub use self::{
-    fleet::{write_fleet_rows, write_fleet_table, write_fleet_wide},
-    manifests::{nothing_judged, write_lint_rows, write_lint_table, write_lint_wide},
-    one_node::{write_rows, write_table, write_wide},
+    fleet::{write_fleet_rows, write_fleet_table},
+    manifests::{nothing_judged, write_lint_rows, write_lint_table},
+    one_node::{write_rows, write_table},
 };
 pub(super) use self::{
     not_read::{gap_groups, not_judged},

@@ -9,6 +9,7 @@ use super::{
     super::{
         Report, ReportedGap,
         findings_document::JudgedRules,
+        names::counted,
         outcome::is_indispensable,
         terminal::{Ink, tidy},
         topic::{READ_CLUSTER, help, is_of_files, reason_words, topic},
@@ -48,7 +49,7 @@ impl Page<'_> {
             if !group.rules.is_empty() {
                 lines.extend(self.wrapped(Ink::Faint, &not_judged(&group.rules, self.wide), LABEL + 4));
             }
-            self.labelled(2, topic, LABEL, &lines)?;
+            self.labelled(topic, LABEL, &lines)?;
         }
         Ok(())
     }
@@ -66,10 +67,7 @@ impl Page<'_> {
         let lacking: Vec<String> = topics
             .into_iter()
             .filter(|(_, rules)| !rules.is_empty())
-            .map(|(topic, rules)| match rules.len() {
-                1 => format!("{topic} (1 rule)"),
-                rules => format!("{topic} ({rules} rules)"),
-            })
+            .map(|(topic, rules)| format!("{topic} ({})", counted(rules.len(), "rule")))
             .collect();
         let lacking = match lacking.is_empty() {
             true => String::new(),
@@ -79,9 +77,7 @@ impl Page<'_> {
             self.blank()?;
         }
         let text = format!("{whole} of {run} rules judged.{lacking} -o wide shows the details.");
-        for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
-            self.line(0, ink, &line)?;
-        }
+        self.paragraph(0, Ink::Plain, &text)?;
         match rest(&unseen, &self.style.program).filter(|_| report.is_live) {
             Some(command) => self.line(0, Ink::Command, &command),
             None => Ok(()),

@@ -6,6 +6,7 @@ use super::{
     super::{
         CheckResult, Report, Style,
         findings_document::Problem,
+        names::counted,
         outcome::NOT_ALL_READ,
         terminal::{Ink, tidy},
     },
@@ -14,26 +15,13 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, the details of findings, the number of rules that judged, and the failures.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_table(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: false, out }.write(report)
-}
-
-/// Writes the table with all details.
-///
-/// # Errors
-/// When the writer fails.
-pub fn write_wide(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    Page { style, wide: true, out }.write(report)
+/// Writes the table: a list, the details of findings, the number of rules that judged, and the failures. With `wide`,
+/// the table has all details.
+pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    Page { style, wide, out }.write(report)
 }
 
 /// Writes only the rows of the list, for scripts.
-///
-/// # Errors
-/// When the writer fails.
 pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let problems = problems(report);
     Page { style, wide: true, out }.rows(&of_one_node(&problems), false)
@@ -67,8 +55,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     if let Some((reported, worst)) = severities(|severity| report.count(severity)) {
         let hidden = match report.board.findings.len() - report.findings().count() {
             0 => String::new(),
-            1 => " (1 finding of lower severity not shown)".to_owned(),
-            hidden => format!(" ({hidden} findings of lower severity not shown)"),
+            hidden => format!(" ({} of lower severity not shown)", counted(hidden, "finding")),
         };
         // If a finding sets the result, the line leaves out rights that the profile lacks.
         let open = match report.result() {
@@ -123,8 +110,7 @@ impl Page<'_> {
         ];
         for (label, text) in rows {
             let text = text.unwrap_or_else(|| "not known, see below".to_owned());
-            let lines = self.wrapped(Ink::Plain, &text, LABEL + 4);
-            self.labelled(2, label, LABEL, &lines)?;
+            self.labelled(label, LABEL, &self.wrapped(Ink::Plain, &text, LABEL + 4))?;
         }
         Ok(())
     }
@@ -188,11 +174,6 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     };
     let node = tidy(&snapshot.kernel.release);
     Some(format!("{listeners}, {clients} (Linux {node}, {})", snapshot.kernel.socket_source))
-}
-
-pub(super) fn counted(count: impl TryInto<u64>, what: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

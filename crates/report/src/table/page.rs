@@ -52,19 +52,18 @@ impl Page<'_> {
         writeln!(self.out)
     }
 
+    /// Writes a text in lines that fit into the terminal.
+    pub(super) fn paragraph(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
+        self.wrapped(ink, text, indent).into_iter().try_for_each(|(ink, line)| self.line(indent, ink, &line))
+    }
+
     /// Writes lines with a label before the first line.
-    pub(super) fn labelled(
-        &mut self,
-        indent: usize,
-        label: &str,
-        room: usize,
-        lines: &[(Ink, String)],
-    ) -> io::Result<()> {
+    pub(super) fn labelled(&mut self, label: &str, room: usize, lines: &[(Ink, String)]) -> io::Result<()> {
         for (index, (ink, line)) in lines.iter().enumerate() {
             let label = if index == 0 { label } else { "" };
             let pad = room.saturating_sub(label.chars().count());
             let label = self.style.paint(Ink::Faint, label);
-            writeln!(self.out, "{:indent$}{label}{:pad$}  {}", "", "", self.style.paint(*ink, line))?;
+            writeln!(self.out, "  {label}{:pad$}  {}", "", self.style.paint(*ink, line))?;
         }
         Ok(())
     }

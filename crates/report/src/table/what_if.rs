@@ -42,9 +42,6 @@ type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 impl WhatIfDocument {
     /// Writes the text. Clients that would lose their answer are first. Then come the findings that would begin, stay
     /// and end.
-    ///
-    /// # Errors
-    /// When the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         Page { style, wide: false, out }.what_if(self)
     }
@@ -93,10 +90,7 @@ impl Page<'_> {
         }
         self.not_known(document)?;
         self.blank()?;
-        for (ink, line) in self.wrapped(Ink::Faint, NOT_PREDICTED, 0) {
-            self.line(0, ink, &line)?;
-        }
-        Ok(())
+        self.paragraph(0, Ink::Faint, NOT_PREDICTED)
     }
 
     /// Writes claims with an equal change: the claims, the change, and the nodes.
@@ -128,7 +122,7 @@ impl Page<'_> {
             let words = format!("from {} to {to}: {now} now, then {then}{on}", from.join(", "));
             lines.extend(self.wrapped(Ink::Plain, &words, LABEL + 4));
         }
-        self.labelled(2, "Answers", LABEL, &lines)
+        self.labelled("Answers", LABEL, &lines)
     }
 
     fn finding_change(&mut self, change: &FindingChange, whose: &str, explained: bool) -> io::Result<()> {
@@ -138,7 +132,7 @@ impl Page<'_> {
         if explained {
             lines.extend(self.wrapped(Ink::Plain, &format!("{whose}{}", shown.summary), LABEL + 4));
         }
-        self.labelled(2, how.name(), LABEL, &lines)?;
+        self.labelled(how.name(), LABEL, &lines)?;
         match then.as_ref().filter(|_| explained) {
             Some(problem) => self.remedies(problem),
             None => Ok(()),
@@ -151,10 +145,7 @@ impl Page<'_> {
              [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Then repeat this command with --set node_port_addresses=0.0.0.0/0,::/0 added. The answers that the second result lists are lost with this setting too."
         );
         self.blank()?;
-        for (ink, line) in self.wrapped(Ink::Plain, &words, 2) {
-            self.line(2, ink, &line)?;
-        }
-        Ok(())
+        self.paragraph(2, Ink::Plain, &words)
     }
 
     fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {

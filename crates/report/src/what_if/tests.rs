@@ -63,7 +63,7 @@ fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
 fn take(what_if: &mut WhatIf, node: &str, worlds: [World; 2], ports: &[(Subject, [Ownership; 2])]) {
     let mut snapshot = Snapshot::healthy();
     snapshot.cluster.node_name = Some(node.to_owned());
-    what_if.take(&TwoWorlds { snapshots: [&snapshot; 2], judged: &worlds.map(judged), ports });
+    what_if.take([&snapshot; 2], &worlds.map(judged), ports);
 }
 
 fn document(what_if: WhatIf) -> (WhatIfDocument, Value) {

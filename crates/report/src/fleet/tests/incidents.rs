@@ -29,13 +29,13 @@ fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     assert_eq!((incident.nodes.len(), &*incident.words_of), (31, "n1"));
     assert_eq!((incident.problem.since.as_str(), &*incident.since_of), ("2026-11-21T11:28:00Z", "n31"));
     assert_eq!(incident.differs, Vec::<String>::new(), "names, addresses and numbers of processes are no difference");
-    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
     let row = "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  31 of 120 nodes: n1, n10, n11 and 28 more\n";
     assert!(table.starts_with("1 critical; 120 agents queried, oldest scan ") && table.contains(row), "{table}");
     assert!(table.contains("  On n1: Pod office/scanner-b9zzk listens on 10.0.0.1:30080.\n"), "{table}");
     assert!(table.contains("  Since     2026-11-21T11:28:00Z, first on n31\n"), "{table}");
     assert!(!table.contains("Differs"), "{table}");
-    let wide = text(|out| write_fleet_wide(&fleet, &style(), out));
+    let wide = text(|out| write_fleet_table(&fleet, true, &style(), out));
     let row = wide.lines().find(|line| line.starts_with("critical  ")).expect("a row");
     assert!((1..=31).all(|number| row.contains(&format!("n{number}"))) && !row.contains("more"), "{wide}");
     assert!(
@@ -70,7 +70,7 @@ fn what_differs_on_other_nodes_is_named() {
     assert_eq!(incident.differs, ["affects", "process", "summary", "user"]);
     let affects: Vec<&str> = incident.problem.affects.iter().map(|it| it.name()).collect();
     assert_eq!(affects, ["remote", "node", "pods"], "whoever is affected on any of them");
-    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
     let told = "Differs on other nodes than n1: who is affected, process, what happens, user; -o json has them all";
     assert!(table.split_whitespace().collect::<Vec<_>>().join(" ").contains(told), "{table}");
 }
@@ -139,7 +139,7 @@ fn agents_that_are_silent_for_one_reason_are_counted_and_the_first_are_named() {
     let mut answers: Vec<AgentAnswer> = (1..=12).map(silent).collect();
     answers.push(without_answer("odd"));
     let fleet = fleet(answers);
-    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
     assert!(table.contains("  12 of 13 agents: n1, n10, n11 and 9 more\n"), "{table}");
     assert!(table.contains("no answer within 3 s (pod\n") || table.contains("(pod portreeve-b9zzk"), "{table}");
     assert!(table.contains("and likewise 11 more)"), "{table}");
@@ -162,7 +162,7 @@ fn findings(first: u32, count: u32) -> Vec<Value> {
 fn an_agent_that_reports_without_end_is_cut_short_and_that_is_said() {
     let fleet = fleet(vec![reporting("n1", &findings(0, 10_050))]);
     assert_eq!(fleet.incidents.len(), 10_000);
-    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
     assert!(table.contains("50 of its entries are not included"), "{}", &table[table.len() - 600..]);
     assert!(!fleet.is_whole());
 }
@@ -173,7 +173,7 @@ fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
         |nodes: u32| (0..nodes).map(|it| reporting(&format!("n{it}"), &findings(it * 8_000, 8_000))).collect();
     let fleet = fleet(answers(3));
     assert_eq!(fleet.incidents.len(), 20_000);
-    let table = text(|out| write_fleet_table(&fleet, &style(), out));
+    let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
     assert!(
         table.contains("4000 findings of this node are not included: the report"),
         "{}",

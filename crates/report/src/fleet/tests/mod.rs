@@ -8,10 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    CheckResult, Style, findings_document::Problem, findings_schema, write_fleet_rows, write_fleet_table,
-    write_fleet_wide,
-};
+use crate::{CheckResult, Style, findings_document::Problem, findings_schema, write_fleet_rows, write_fleet_table};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{
     findings::{Scope, Severity},
@@ -122,7 +119,7 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
     let elsewhere = of(Some("office"), None);
     assert_eq!((elsewhere.incidents.len(), elsewhere.hidden, elsewhere.result()), (0, 2, CheckResult::Clear));
     assert!(
-        text(|out| write_fleet_table(&elsewhere, &style(), out))
+        text(|out| write_fleet_table(&elsewhere, false, &style(), out))
             .starts_with("no port conflicts (2 not shown); 1 agent")
     );
     assert_eq!(of(None, Some(Severity::Critical)).incidents.len(), 1);
@@ -143,7 +140,7 @@ fn a_rule_that_was_not_judged_is_in_the_first_line() {
         }
         let fleet = fleet(vec![answering("n1", &answer)]);
         assert_eq!(fleet.result(), CheckResult::Clear, "a right that the profile lacks");
-        text(|out| write_fleet_table(&fleet, &style(), out)).lines().next().map(str::to_owned).expect("a line")
+        text(|out| write_fleet_table(&fleet, false, &style(), out)).lines().next().map(str::to_owned).expect("a line")
     };
     let unread = first(Some("host-network-port-taken"));
     assert!(unread.starts_with("no port conflicts found, but some input was not read; 1 agent queried"), "{unread}");
@@ -168,7 +165,7 @@ fn the_first_line_has_the_number_of_ports_that_the_nodes_did_not_judge() {
     };
     for (findings, start) in [(vec![], "not checked: no port conflicts found"), (vec![listener("info")], "1 info")] {
         let fleet = fleet(vec![answer("n1", 2, &findings), answer("n2", 3, &findings)]);
-        let table = text(|out| write_fleet_table(&fleet, &style(), out));
+        let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
         let first = table.lines().next().expect("a line");
         let open = "; 5 ports or objects were not judged: the cluster: took too long";
         assert!(first.starts_with(start) && first.ends_with(open), "{first}");
@@ -214,7 +211,7 @@ fn a_table_says_what_where_and_who_was_silent() {
         reporting("n2", &[listener("critical")]),
         without_answer("n3"),
     ]);
-    insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
+    insta::assert_snapshot!(text(|out| write_fleet_table(&reported, false, &style(), out)), @r"
     1 critical; 2 agents queried, 1 could not be queried, oldest scan 30 s ago (n1); some ports or rules not judged
 
     SEVERITY  RULE                         SUBJECT           PORT       AFFECTS      NODES
@@ -239,7 +236,7 @@ fn a_table_says_what_where_and_who_was_silent() {
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
-    let wide = text(|out| write_fleet_wide(&reported, &style(), out));
+    let wide = text(|out| write_fleet_table(&reported, true, &style(), out));
     assert!(
         wide.contains("2 of 3 agents: n1, n2\n                        not permitted: nft: needs NET_ADMIN"),
         "{wide}"
@@ -249,7 +246,7 @@ fn a_table_says_what_where_and_who_was_silent() {
 
 #[test]
 fn without_an_agent_nothing_is_well() {
-    let table = text(|out| write_fleet_table(&fleet(vec![]), &style(), out));
+    let table = text(|out| write_fleet_table(&fleet(vec![]), false, &style(), out));
     assert!(table.starts_with("Nothing is known: no agent is listed."), "{table}");
     assert!(table.contains("0 agents of namespace portreeve"), "{table}");
 }
@@ -316,7 +313,7 @@ fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_t
         let (nothing, something) = (with(&[], &old), with(&[listener("critical")], &old));
         assert_eq!(nothing.result(), CheckResult::NotChecked, "{old}");
         assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
-        let table = text(|out| write_fleet_table(&nothing, &style(), out));
+        let table = text(|out| write_fleet_table(&nothing, false, &style(), out));
         assert!(
             table.starts_with("not checked: no port conflicts found, but some ports or rules were not judged")
                 && table.contains("too old"),
@@ -337,7 +334,7 @@ fn an_impossible_number_of_one_agent_is_not_the_first_line_of_all() {
             "node": "n1", "lookedAt": "2026-11-21T12:00:00Z", "ageSeconds": u64::MAX, "oldAfterSeconds": u64::MAX,
         }],
     });
-    let table = text(|out| write_fleet_table(&fleet(vec![answering("n1", &document)]), &style(), out));
+    let table = text(|out| write_fleet_table(&fleet(vec![answering("n1", &document)]), false, &style(), out));
     let first = table.lines().next().unwrap_or_default();
     assert!(first.contains("oldest scan 1000000000 s ago (n1)"), "{first}");
     assert!(
@@ -357,7 +354,7 @@ fn stopped(answers: Vec<AgentAnswer>, left_out: &[&str], why: Stopped) -> Fleet 
 fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
-    let table = text(|out| write_fleet_table(&nothing, &style(), out));
+    let table = text(|out| write_fleet_table(&nothing, false, &style(), out));
     let head = "partial: 1 of 5 agents was queried; you stopped the command\nnot checked: no port conflicts found, but some ports or rules were not judged; 1 agent queried, 4 could not be queried, oldest scan ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
