@@ -118,31 +118,21 @@ impl FreePorts {
             }
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
-        let pods: Result<PortSet, Gap> = snapshot.cluster.pods.get().map(|all| {
-            let ports = all.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
-            ports.map(|(number, _)| number).collect()
-        });
-        let waiting = if_requested(snapshot.cluster.waiting_pods.get());
-        let waiting: Result<PortSet, Gap> = waiting.map(|all| {
-            let ports = all.into_iter().flatten().flat_map(|pod| &pod.ports);
-            ports.filter_map(|port| port.host_port).collect()
-        });
-        let is_of_pod = |gap: &&Gap| gap.source == Source::Pods && pods.is_ok();
-        let unread_pod = snapshot.cluster.rejected.iter().find(is_of_pod);
-        for ports in [waiting, pods] {
-            match ports {
-                Err(gap) => self.lacks(node, gap),
-                Ok(ports) => self.taken = self.taken.union(&ports),
-            }
-        }
-        if let Some(gap) = unread_pod {
-            self.lacks(node, gap.clone());
-        }
+        let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
-        self.take(round.needs().known(Unread::Reported("FreePorts::unread")).ports().map(|((_, port), _)| port));
-        if let Err(gap) = round.needs().with(&[Source::ProxyConfig, Source::OwnPort]) {
-            self.lacks(node, gap);
+        self.take(round.needs().known(reported).ports().map(|((_, port), _)| port));
+        round.needs().unread().for_each(|gap| self.lacks(node, gap.clone()));
+        // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
+        let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
+        self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
+        match snapshot.cluster.pods.get() {
+            Err(gap) => self.lacks(node, gap),
+            Ok(pods) => {
+                let ports = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
+                self.take(ports.map(|(number, _)| number));
+                let unread = snapshot.cluster.rejected.iter().find(|gap| gap.source == Source::Pods);
+                unread.into_iter().for_each(|gap| self.lacks(node, gap.clone()));
+            }
         }
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
@@ -265,9 +255,7 @@ impl Alternatives {
         let services = snapshot.cluster.services.known_part(Unread::Adds);
         let wanted =
             services.iter().flat_map(|service| numbers(service).into_iter().map(|it| (Arc::as_ptr(service), it)));
-        let mut free = FreePorts::default();
-        free.take_in(round);
-        Self { free: wanted.zip(free.ports()).collect() }
+        Self { free: wanted.zip(FreePorts::of_round(round).ports()).collect() }
     }
 
     /// The free number for a port of a Service. If `port` is `None`, the result is the free number for the Service's
