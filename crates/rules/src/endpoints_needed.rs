@@ -5,10 +5,8 @@ use std::{
     net::IpAddr,
 };
 
-use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
-use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
-
-type Port = (Protocol, u16);
+use portreeve_dataplane::{ExternalAddress, Port, host_ports, served_node_ports};
+use portreeve_facts::{API_SERVER, Service, Snapshot, Unread};
 
 /// The names of the Services whose endpoints rules need in this scan:
 /// - Services whose NodePort a listener, a hostPort or a redirection has.
@@ -58,7 +56,7 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{Netfilter, Reading, Redirection, healthy::PEER};
+    use portreeve_facts::{Netfilter, Protocol, Reading, Redirection, healthy::PEER};
 
     fn world() -> Snapshot {
         Snapshot::healthy()

@@ -98,12 +98,8 @@ impl Node<'_, '_> {
                 Verdict::Problem(self.evidence(clash, severity, winner, &affected))
             }
         };
-        Some(Judgement {
-            subject: Subject::pod(clash.pod),
-            port: clash.host.host_port,
-            protocol: Some(clash.host.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        let place = (clash.host.protocol, clash.host.host_port?);
+        Some(Judgement::on_port(Subject::pod(clash.pod), place, assuming(stratum, everywhere, verdict)))
     }
 
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {

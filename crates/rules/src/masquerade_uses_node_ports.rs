@@ -10,8 +10,8 @@ use super::{Limits, Round, Rule, ids, node_ports::range_in_words, remedies::untr
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
-    Gap, Interfaces, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, Unread,
-    VirtualServer, Why,
+    Gap, Interfaces, IpVsConnection, MasqueradedFlow, Mode, Protocol, ProxyConfig, Reading, Service, Snapshot, Source,
+    Unread, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule =
@@ -62,13 +62,16 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
-        Ok((config, None)) => {
-            let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
-            Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
-        }
+        Ok((config, None)) => Verdict::Unknown(unclear(config)),
         Err(gap) => Verdict::Unknown(gap),
     };
     vec![Judgement::of(Subject::cluster(), verdict)]
+}
+
+/// The reason if Cilium's settings do not show whether Cilium masquerades.
+pub(super) fn unclear(config: &ProxyConfig) -> Gap {
+    let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
+    Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
 }
 
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
@@ -188,7 +191,7 @@ mod tests {
         findings::{Scope, Subject},
     };
     use portreeve_facts::{
-        CiliumConfig, Masquerade, ProxyConfig,
+        CiliumConfig, Masquerade,
         healthy::{PRIMARY, gap, ip, seen},
     };
 

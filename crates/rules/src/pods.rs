@@ -9,6 +9,9 @@ use portreeve_facts::{
     Snapshot, Source, Unread, Why, Workload, WorkloadKind,
 };
 
+/// The longest time between two failures of a container, in seconds: a pause of five minutes, then five minutes until
+/// the next failure.
+pub(super) const LONGEST_BACK_OFF: i64 = 600;
 /// If a pod still runs this number of seconds after its grace period, rules assume that the pod does not end.
 pub(super) const OVERDUE: i64 = 60;
 /// The longest grace period that rules wait for, in seconds. Some pods have a grace period of a week.
@@ -31,6 +34,12 @@ pub(super) fn waits_for(pod: &Pod, is_one: impl Fn(Port) -> bool) -> bool {
     let mut ports = pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use);
     let is_unready = pod.host_network && !pod.ready && pod.ends.is_none();
     is_unready && ports.any(|it| is_one((it.protocol, it.port)))
+}
+
+/// Whether a container ended with an error, and has run for less than [`LONGEST_BACK_OFF`] since its last start.
+pub(super) fn is_failing(snapshot: &Snapshot, pod: &Pod) -> bool {
+    let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
+    pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
 }
 
 /// Whether a pod is being deleted, and will soon release its ports.

@@ -223,7 +223,7 @@ impl Ledger {
         {
             self.pending.remove(&key);
             return (open.evidence != evidence || open.key.subject.uid != key.subject.uid)
-                .then(|| Change::Changed(self.reopen(key, evidence)));
+                .then(|| self.put(key, evidence, at.at));
         }
         let (since, rounds) =
             self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
@@ -231,21 +231,16 @@ impl Ledger {
             self.pending.insert(key, (since, rounds));
             return None;
         }
-        if self.open.contains_key(&key) {
-            return Some(Change::Changed(self.reopen(key, evidence)));
-        }
-        let finding = Finding { key: key.clone(), evidence, since: since.at };
-        self.open.insert(key, finding.clone());
-        Some(Change::Raised(finding))
+        Some(self.put(key, evidence, since.at))
     }
 
-    /// If the subject of a finding is created again, the finding stays open, because the comparison of keys ignores the
-    /// uid.
-    fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
-        let since = self.open.remove(&key).expect("it is open").since;
-        let finding = Finding { key: key.clone(), evidence, since };
+    /// Opens a finding. An open finding keeps its start, even if its subject is created again, because the comparison
+    /// of keys ignores the uid.
+    fn put(&mut self, key: Key, evidence: Evidence, since: Timestamp) -> Change {
+        let open = self.open.remove(&key).map(|open| open.since);
+        let finding = Finding { key: key.clone(), evidence, since: open.unwrap_or(since) };
         self.open.insert(key, finding.clone());
-        finding
+        if open.is_some() { Change::Changed(finding) } else { Change::Raised(finding) }
     }
 }
 
