@@ -10,9 +10,7 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{
-    Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested,
-};
+use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -155,7 +153,8 @@ impl Overlap<'_, '_> {
                 .value("chance of an allocated NodePort", share(taken.len(), self.choosable.len())),
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
-        evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
+        let stakes = |_: &Gap| "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned();
+        evidence = evidence.value("proxy mode", mode.as_ref().map_or_else(stakes, ToString::to_string));
         if let Err(gap) = &hang {
             evidence = evidence.value("addresses that Cilium serves", format!("unknown: {}", gap.detail));
         }
@@ -194,13 +193,6 @@ impl Overlap<'_, '_> {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));
         needed.is_ok_and(|needed| needed.ports().is_empty() && needed.unread().is_none())
-    }
-}
-
-fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {
-    match mode {
-        Ok(mode) => mode.to_string(),
-        Err(_) => "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned(),
     }
 }
 

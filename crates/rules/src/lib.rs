@@ -83,7 +83,7 @@ pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList};
 pub use free_ports::{FreePort, FreePorts, Hidden, free_port};
 pub use limits::Limits;
-pub use node_ports::ASSUMED_RANGE;
+pub use node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words};
 pub use node_query::{limit_to_pod, node_query};
 pub use opener::NFS_CLIENT_PORTS;
 pub use pods::workload as made_by;

@@ -113,7 +113,8 @@ pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     )
 }
 
-pub(super) fn range_in_words(range: &NodePortRange) -> String {
+/// The NodePort range and its source, as text.
+pub fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
 
@@ -122,7 +123,7 @@ pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
 }
 
 /// The ports as text: `2703,30000-32767`. A long text is cut. `none` if there are no ports.
-pub(super) fn ports_in_words(ports: &PortSet) -> String {
+pub fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();
     }
@@ -135,7 +136,8 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-pub(super) fn counted(ports: &PortSet) -> String {
+/// The ports and their number, as text: `53,80 (2 ports)`.
+pub fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }
 

@@ -5,7 +5,7 @@ use super::{
     ids::{Id, Rows},
     socket_needs::SocketNeed,
 };
-use crate::findings::{Judgements, RuleId, Severity, Verdict};
+use crate::findings::{Judgements, RuleId, Verdict};
 use portreeve_dataplane::Round;
 use portreeve_facts::Source;
 
@@ -67,17 +67,14 @@ impl Rule {
         Rows { rule: self.id.name, variants: self.variants }
     }
 
-    /// The worst severity that the rule reports.
-    pub fn ceiling(&self) -> Severity {
-        self.rows().ceiling()
-    }
-
     /// The rule's result in this round. Every problem names its variant.
     pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
         let mut judgements = (self.check)(round, limits)?;
         for judgement in &mut judgements {
-            if let Verdict::Problem(evidence) = &mut judgement.verdict {
-                evidence.variant = evidence.variant_of(self.variants);
+            if let Verdict::Problem(evidence) = &mut judgement.verdict
+                && evidence.variant.is_empty()
+            {
+                evidence.variant = self.variants.first().copied().unwrap_or_default();
             }
         }
         Ok(judgements)
