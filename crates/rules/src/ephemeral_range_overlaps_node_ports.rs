@@ -2,7 +2,7 @@
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
+    ephemeral::{effective_ephemeral, range_above, share, with_ranges},
     ids,
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
@@ -92,8 +92,7 @@ impl Start {
 /// Connections hang as soon as the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
-    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
-    evidence.values = ranges_in_words(snapshot);
+    let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("no-start"), snapshot);
     let remedy = Step::advice(
         "reserve the NodePorts, and choose an ephemeral port range that ends above the NodePorts; or choose a range that begins above them: `32768 60999` fits the default NodePort range",
     );
@@ -103,8 +102,7 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
-    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
-    evidence.values = ranges_in_words(round.now);
+    let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("servers"), round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
     // The remedy names the default range only if no server needs a port of the default range.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
@@ -142,9 +140,7 @@ impl Overlap<'_, '_> {
             "The ephemeral port range covers {} of the NodePort range, and some of these ports are not reserved: {consequence}.",
             self.overlap
         );
-        let mut evidence = Evidence::new(severity, sentence);
-        evidence.values = ranges_in_words(self.snapshot);
-        evidence = evidence
+        let mut evidence = with_ranges(Evidence::new(severity, sentence), self.snapshot)
             .value("in both ranges", counted(&self.overlap.into()))
             .value("not reserved", counted(&self.uncovered));
         evidence = match &taken {

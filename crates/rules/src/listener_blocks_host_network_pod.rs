@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::{EphemeralPorts, ranges_in_words},
+    ephemeral::{EphemeralPorts, with_ranges},
     free_ports::Alternatives,
     ids,
     pods::{PortOf, are_siblings, ends_in_time, is_failing, next_pod, pods_before, to_come, unread_pod_that, waits_for},
@@ -316,9 +316,9 @@ impl Blocked<'_, '_> {
             }
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
-        let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
         let message = self.pod.reported_use_of(protocol, port);
-        evidence.values.extend(message.map(|message| ("message of a container", message)));
+        let mut evidence =
+            with_sockets(evidence, "listener", self.snapshot, sockets).each("message of a container", message);
         let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
@@ -340,7 +340,7 @@ impl Blocked<'_, '_> {
         // A tenant can write the message of a container, so the message must not cause the reservation of a port.
         if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
             // A program that binds port 0 gets a port from these ranges.
-            evidence.values.extend(ranges_in_words(self.snapshot));
+            evidence = with_ranges(evidence, self.snapshot);
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
