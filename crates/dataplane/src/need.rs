@@ -461,14 +461,8 @@ mod tests {
             let mut waits = WaitingPod {
                 namespace: "default".to_owned(),
                 name: "edge".to_owned(),
-                uid: None,
-                controller: None,
-                service_lb_of: None,
-                meant_for: None,
-                everywhere: false,
-                rejected: false,
                 ports: vec![ContainerPort { host_port: Some(7100), ..PORT }],
-                since: None,
+                ..WaitingPod::default()
             };
             change(&mut waits);
             let mut world = Snapshot::healthy();

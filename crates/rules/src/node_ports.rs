@@ -22,12 +22,10 @@ pub(super) struct Bands {
 /// The bands of a range. The static band has `size <= 16: none, else clamp(size / 32, 16, 128)` ports (kubernetes
 /// pkg/registry/core/service/portallocator/allocator.go).
 pub(super) fn bands(range: PortRange) -> Bands {
-    let size = range.size();
-    let offset = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
-    let offset = u16::try_from(offset).expect("at most 128");
-    if offset == 0 {
+    if range.size() <= 16 {
         return Bands { fixed: None, dynamic: range };
     }
+    let offset = u16::try_from((range.size() / 32).clamp(16, 128)).expect("at most 128");
     let first = range.first + offset;
     Bands {
         fixed: Some(PortRange { first: range.first, last: first - 1 }),

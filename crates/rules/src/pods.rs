@@ -117,28 +117,13 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     Pod {
         namespace: namespace.clone(),
         name: name.clone(),
-        uid: None,
-        config_hash: None,
         controller: Some(Controller { kind: kind.name().to_owned(), name: name.clone() }),
-        service_lb_of: None,
-        ends: None,
-        node: None,
         host_network: *host_network,
-        finished: false,
-        ready: false,
         running: snapshot.cluster.pods.known(Unread::Doubted).map(|_| false),
-        failing: false,
-        restarted: None,
-        scheduled: None,
         ips,
         ports: ports.clone(),
         probed: probed.clone(),
-        containers: Vec::new(),
-        reported_in_use: Vec::new(),
-        more_networks: false,
-        own_ports: Vec::new(),
-        ip_local_port_range: None,
-        ip_local_reserved_ports: None,
+        ..Pod::default()
     }
 }
 

@@ -215,14 +215,8 @@ mod tests {
         let waits = WaitingPod {
             namespace: "default".to_owned(),
             name: "waits".to_owned(),
-            uid: None,
-            controller: None,
-            service_lb_of: None,
-            meant_for: None,
-            everywhere: false,
-            rejected: false,
             ports: vec![ContainerPort { host_port: Some(30003), ..port(80) }],
-            since: None,
+            ..WaitingPod::default()
         };
         let elsewhere = WaitingPod {
             meant_for: Some("n2".to_owned()),
