@@ -32,19 +32,6 @@ pub struct FreePorts {
     pub unread: Vec<(String, Gap)>,
     /// Whether a scan has the Services. If Services were not read, any NodePort may be in use.
     allocations: bool,
-    /// The users of ports that unread input may hide.
-    pub hidden: Hidden,
-}
-
-/// The users of ports that were not read, or were read only in part, on one of the nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hidden {
-    /// The Services.
-    pub services: bool,
-    /// The processes that listen.
-    pub listeners: bool,
-    /// The ports that the kernel may give to outgoing connections.
-    pub ephemeral: bool,
 }
 
 impl FreePorts {
@@ -87,7 +74,6 @@ impl FreePorts {
                 }
             }
         }
-        self.hidden.services |= snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).is_some();
         match round.allocated() {
             Err(gap) => self.lacks(node, gap),
             Ok(allocated) => {
@@ -100,7 +86,6 @@ impl FreePorts {
         }
         self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         if let Some(gap) = snapshot.kernel.unread_listeners() {
-            self.hidden.listeners = true;
             self.lacks(node, gap.clone());
         }
         // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
@@ -112,10 +97,7 @@ impl FreePorts {
             self.lacks(node, gap);
         }
         match effective_ephemeral(snapshot) {
-            Err(gap) => {
-                self.hidden.ephemeral = true;
-                self.lacks(node, gap);
-            }
+            Err(gap) => self.lacks(node, gap),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
         let reported = Unread::Reported("FreePorts::unread");
@@ -199,7 +181,13 @@ impl FreePorts {
 
     /// The ports that no Service has. If other input was not read, a process or a pod may use some of these ports.
     pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
-        self.as_read().filter(|_| !self.hidden.services)
+        let hides_services = self.hides(Source::Services);
+        self.as_read().filter(move |_| !hides_services)
+    }
+
+    /// Whether this source was not read, or was read only in part, on one of the nodes.
+    pub fn hides(&self, source: Source) -> bool {
+        self.unread.iter().any(|(_, gap)| gap.source == source)
     }
 
     /// The ports that are free according to the input that was read. The command that prints the ports also reports the

@@ -81,7 +81,7 @@ use std::{
 
 pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList};
-pub use free_ports::{FreePort, FreePorts, Hidden, free_port};
+pub use free_ports::{FreePort, FreePorts, free_port};
 pub use limits::Limits;
 pub use node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words};
 pub use node_query::{limit_to_pod, node_query};
