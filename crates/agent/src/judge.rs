@@ -6,7 +6,7 @@ use tracing::debug;
 
 use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_rules::{
-    self as rules, Limits, Opinion, Patience, RULES, Rule,
+    self as rules, Limits, Opinion, RULES, Rule,
     findings::{Key, RuleId, Subject, SubjectKind},
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
@@ -92,8 +92,8 @@ fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> T
         let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.rows());
         Err(Gap::new(source, Why::Malformed, detail))
     });
-    let settle = match (reporting, rule.patience) {
-        (Reporting::WithPatience(settle), Patience::TwoScans) => Some(settle),
+    let settle = match reporting {
+        Reporting::WithPatience(settle) if !rule.at_once => Some(settle),
         _ => None,
     };
     Turn { rows: rule.rows(), settle, unread: Arc::default(), judgements }

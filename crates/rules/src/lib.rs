@@ -90,7 +90,7 @@ pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, pod_port_advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
-pub use rule::{Patience, Rule};
+pub use rule::Rule;
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::findings::{Judgement, Judgements, Subject, Verdict};
