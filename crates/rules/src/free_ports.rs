@@ -59,7 +59,7 @@ impl FreePorts {
     fn take_in(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.cluster.node_port_range.get() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(known) if self.of_hosts => {
                 self.range = Some(known.range);
                 self.take(known.range.iter());
@@ -75,45 +75,39 @@ impl FreePorts {
             }
         }
         match round.allocated() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(allocated) => {
                 self.allocations = true;
                 self.take(allocated.keys().copied());
-                if let Some(gap) = snapshot.cluster.unread_service() {
-                    self.lacks(node, gap.clone());
-                }
+                self.lacks(node, snapshot.cluster.unread_service().cloned());
             }
         }
         self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
-        if let Some(gap) = snapshot.kernel.unread_listeners() {
-            self.lacks(node, gap.clone());
-        }
+        self.lacks(node, snapshot.kernel.unread_listeners().cloned());
         // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
         // server.
         self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.take(round.not_served().ports().map(|((_, port), _)| port));
         self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
-        if let Some(gap) = round.missed_redirections() {
-            self.lacks(node, gap);
-        }
+        self.lacks(node, round.missed_redirections());
         match effective_ephemeral(snapshot) {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
         let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
         self.take(round.needs().known(reported).ports().map(|((_, port), _)| port));
-        round.needs().unread().for_each(|gap| self.lacks(node, gap.clone()));
+        self.lacks(node, round.needs().unread().cloned());
         // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
         let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
         self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
         match snapshot.cluster.pods.get() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(pods) => {
                 let ports = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
                 self.take(ports.map(|(number, _)| number));
                 let unread = snapshot.cluster.rejected.iter().find(|gap| gap.source == Source::Pods);
-                unread.into_iter().for_each(|gap| self.lacks(node, gap.clone()));
+                self.lacks(node, unread.cloned());
             }
         }
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
@@ -130,18 +124,17 @@ impl FreePorts {
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
         let none = Clients::default();
         match if_requested(snapshot.kernel.clients.get()) {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(clients) => {
                 let clients = clients.unwrap_or(&none);
                 self.take(clients.sockets.iter().map(|socket| socket.local_port));
-                if let Some(gap) = clients.outgoing_missing().or_else(|| self.unsearched(round, clients)) {
-                    self.lacks(node, gap);
-                }
+                let unread = clients.outgoing_missing().or_else(|| self.unsearched(round, clients));
+                self.lacks(node, unread);
             }
         }
     }
@@ -221,8 +214,8 @@ impl FreePorts {
         self.taken = self.taken.union(&ports.collect());
     }
 
-    fn lacks(&mut self, node: &str, gap: Gap) {
-        self.unread.push((node.to_owned(), gap));
+    fn lacks(&mut self, node: &str, gaps: impl IntoIterator<Item = Gap>) {
+        self.unread.extend(gaps.into_iter().map(|gap| (node.to_owned(), gap)));
     }
 }
 
