@@ -32,9 +32,10 @@ use portreeve_facts::{
 };
 use portreeve_report as report;
 use portreeve_rules::OF_MANIFESTS;
+use portreeve_rules::findings::Unknown;
 use portreeve_rules::ids::{Named, Rows};
 use portreeve_rules::lint::{
-    Found, LintReport, Linted, Source, doubt, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
+    Found, LintReport, Linted, doubt, judge_acceptance, lint, lint_rules, named_of_manifests, range, unread,
     without_accepted,
 };
 
@@ -143,7 +144,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
-    report.unknown.keys().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
+    report.unknown.iter().map(|it| format!("not known: {}: {}", it.rows, it.gap.detail)).chain(accepted)
 }
 
 /// If `each` is false, one error has the first failure and the number of the others.
@@ -165,7 +166,6 @@ impl Args {
         }
         let here = env::current_dir().unwrap_or_default();
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| relative(path, &here)).collect();
-        let source = if against.is_some() { Source::Cluster } else { Source::Nowhere };
         let options = SourceOptions {
             services: Vec::new(),
             kubeconfig,
@@ -194,7 +194,7 @@ impl Args {
         let lacking = around.cluster.lacks_services();
         around.cluster.rejected.retain(|gap| Some(gap) != lacking.as_ref());
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
-        if source == Source::Cluster {
+        if against.is_some() {
             failures.extend(unread(&around, named.as_ref()).into_iter().map(|gap| (gap, None)));
         }
         let range = range(named, &around);
@@ -205,13 +205,14 @@ impl Args {
         let mut chosen = OF_MANIFESTS.iter().filter(|rule| rules.contains(&rule.rows()));
         let needs_range = has_port && chosen.any(|rule| rule.reads(portreeve_facts::Source::NodePortRange));
         failures.extend(doubt(&range, &around.cluster, &facts).filter(|_| needs_range).map(|gap| (gap, None)));
-        let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
+        let against = against.map(|_| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
         around.cluster.service_cidrs.extend(self.service_cidrs);
-        let linted = Linted::new(manifests, facts, around, &range, source);
+        let linted = Linted::new(manifests, facts, around, &range);
         let Found { mut findings, unknown, not_run } = lint(&linted, &rules);
+        let unknown = unknown.into_iter().map(|((rows, gap), claims)| Unknown { rows, subject: None, claims, gap });
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);
         failures.extend(judge_acceptance(&linted).into_iter().map(|(gap, place)| (gap, Some(place))));
@@ -223,7 +224,7 @@ impl Args {
         Ok(LintReport {
             findings,
             failures,
-            unknown,
+            unknown: unknown.collect(),
             rules,
             not_run,
             accepted,

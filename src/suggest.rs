@@ -11,7 +11,7 @@ use super::{
 };
 use portreeve_facts::Source;
 use portreeve_report::{free_ports_result, gaps_alike, write_free_ports_json};
-use portreeve_rules::{FreePorts, Hidden, skipped_for_users};
+use portreeve_rules::{FreePorts, skipped_for_users};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
@@ -62,7 +62,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Form::Json => write_free_ports_json(result, ports.clone(), (&nodes, judged), &free_ports.unread, out),
     })?;
     if !ports.is_empty() {
-        known(free_ports.hidden, are_some_silent).iter().for_each(|known| console.print_note(known));
+        known(&free_ports, are_some_silent).iter().for_each(|known| console.print_note(known));
     }
     console.print_note(&format!("scope: {scope}"));
     gaps_alike(&free_ports.unread).iter().for_each(|note| console.print_note(note));
@@ -75,13 +75,14 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(result as u8))
 }
 
-fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
+fn known(free_ports: &FreePorts, are_some_silent: bool) -> Option<String> {
     let all = [
-        (hidden.services, "no Service has these ports"),
-        (hidden.listeners, "no process listens on these ports"),
-        (hidden.ephemeral, "the kernel gives these ports to no outgoing connection"),
+        (Source::Services, "no Service has these ports"),
+        (Source::Listeners, "no process listens on these ports"),
+        (Source::Sysctls, "the kernel gives these ports to no outgoing connection"),
     ];
-    let known: Vec<&str> = all.into_iter().filter(|(is_hidden, _)| !is_hidden).map(|(_, words)| words).collect();
+    let known = all.into_iter().filter(|(source, _)| !free_ports.hides(*source));
+    let known: Vec<&str> = known.map(|(_, words)| words).collect();
     let place = if are_some_silent { "on the nodes that were read: " } else { "" };
     (!known.is_empty()).then(|| format!("{place}{}", known.join("; ")))
 }

@@ -6,7 +6,7 @@ use tracing::debug;
 
 use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_rules::{
-    self as rules, Limits, Opinion, Patience, RULES, Rule,
+    self as rules, Limits, Opinion, RULES, Rule,
     findings::{Key, RuleId, Subject, SubjectKind},
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
@@ -87,11 +87,11 @@ fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> T
         let detail = format!("rule {} failed on these facts; please report it with a snapshot", rule.rows());
         Err(Gap::new(source, Why::Malformed, detail))
     });
-    let (patience, settle) = match (reporting, rule.patience) {
-        (Reporting::WithPatience(settle), Patience::TwoScans) => (2, settle),
-        _ => (1, Duration::ZERO),
+    let settle = match reporting {
+        Reporting::WithPatience(settle) if !rule.at_once => Some(settle),
+        _ => None,
     };
-    Turn { rows: rule.rows(), patience, settle, unread: Arc::default(), judgements }
+    Turn { rows: rule.rows(), settle, unread: Arc::default(), judgements }
 }
 
 #[cfg(test)]

@@ -223,6 +223,13 @@ impl<'a> Needs<'a> {
             None => Ok(&self.known),
         }
     }
+
+    /// The unread inputs that may contain more needs. Inputs that were not requested are left out. Pods, Services and
+    /// listeners are left out too, because each caller names them anyway.
+    pub fn unread(&self) -> impl Iterator<Item = &Gap> {
+        let of_needs = |gap: &Gap| matches!(gap.source, Source::WaitingPods | Source::ProxyConfig | Source::OwnPort);
+        self.unread.iter().filter(move |gap| of_needs(gap) && gap.why != Why::NotRequested)
+    }
 }
 
 impl Round<'_> {
@@ -454,14 +461,8 @@ mod tests {
             let mut waits = WaitingPod {
                 namespace: "default".to_owned(),
                 name: "edge".to_owned(),
-                uid: None,
-                controller: None,
-                service_lb_of: None,
-                meant_for: None,
-                everywhere: false,
-                rejected: false,
                 ports: vec![ContainerPort { host_port: Some(7100), ..PORT }],
-                since: None,
+                ..WaitingPod::default()
             };
             change(&mut waits);
             let mut world = Snapshot::healthy();

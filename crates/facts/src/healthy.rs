@@ -277,27 +277,11 @@ impl Snapshot {
             namespace: "default".to_owned(),
             name: name.to_owned(),
             uid: Some(format!("uid-{name}")),
-            config_hash: None,
-            controller: None,
-            service_lb_of: None,
-            ends: None,
             node: Some("n1".to_owned()),
-            host_network: false,
-            finished: false,
             ready: true,
             running: Some(true),
-            failing: false,
-            restarted: None,
-            scheduled: None,
             ips: vec![ip("10.244.0.9"), ip("fd00:244::9")],
-            ports: Vec::new(),
-            probed: Vec::new(),
-            own_ports: Vec::new(),
-            containers: Vec::new(),
-            reported_in_use: Vec::new(),
-            more_networks: false,
-            ip_local_port_range: None,
-            ip_local_reserved_ports: None,
+            ..Pod::default()
         };
         change(&mut pod);
         seen(&mut self.cluster.pods).push(pod.into());

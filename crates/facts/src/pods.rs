@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Gap, PortRange, PortSet, Protocol, Reading, Source, Why};
 
 /// `core/v1` Pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -204,7 +204,7 @@ impl fmt::Display for ServiceName {
 
 /// A Pod that cannot start because of its ports. The scheduler found no Node with free ports, or the kubelet of the
 /// Pod's Node refused the Pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
     pub namespace: String,

@@ -153,7 +153,7 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
 /// The result of `suggest`. `Clear` if the requested number of ports was found, and every input that may use one of
 /// these ports was read. For a server on a node, the hostPorts of pods must also have been read.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
-    let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
+    let hides_host_ports = free.is_of_hosts() && free.hides(Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));
     answer_outcome(lacks || hides_host_ports || !free.is_known(), open)
 }

@@ -5,7 +5,7 @@ use super::{
     terminal::{Ink, wrap},
 };
 use portreeve_rules::{
-    Patience, RULES,
+    RULES,
     ids::{IDS, Id, Variant},
     lint::lint_rules,
 };
@@ -27,11 +27,8 @@ pub fn rules_table(style: &Style, headings: bool) -> String {
 
 fn variants(id: &Id) -> String {
     let patience = |variant: &Variant| {
-        let of_nodes =
-            RULES.iter().find(|rule| rule.rows().have(id.name, variant.name)).map(|rule| match rule.patience {
-                Patience::One => "at once",
-                Patience::TwoScans => "after two scans",
-            });
+        let rule = RULES.iter().find(|rule| rule.rows().have(id.name, variant.name));
+        let of_nodes = rule.map(|rule| if rule.at_once { "at once" } else { "after two scans" });
         let is_reported = !variant.never_in_manifests && lint_rules().any(|rows| rows.have(id.name, variant.name));
         let of_manifests = is_reported.then_some("by `lint`");
         of_nodes.into_iter().chain(of_manifests).collect::<Vec<_>>().join(", ")

@@ -24,16 +24,16 @@ pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-e
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let announcers = hosts_by_address(snapshot.cluster.services.get()?);
-    let judgement = |verdict| Judgement::of(Subject::this_node(snapshot), verdict);
+    let subject = Subject::this_node(snapshot);
     if announcers.is_empty() {
-        return Ok(vec![judgement(Verdict::Healthy)]);
+        return Ok(Judgement::each(&subject, None));
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
     let mut here: Vec<(&Address, &[Announcer<'_>])> = on_the_network(interfaces)
         .filter_map(|address| Some((address, announcers.get(&address.ip)?.as_slice())))
         .collect();
     if here.is_empty() {
-        return Ok(vec![judgement(Verdict::Healthy)]);
+        return Ok(Judgement::each(&subject, None));
     }
     here.sort_by_key(|(address, _)| (address.ip, &*address.link));
     let nodes = snapshot.cluster.nodes.get()?;
@@ -53,15 +53,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     // This node may announce an unread Service with the same address.
     if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
-        return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
+        return Ok(Judgement::each(&subject, [Verdict::Unknown(unread.clone())]));
     }
-    let mut judgements: Vec<_> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
-    if !elsewhere.is_empty() {
-        judgements.push(judgement(Verdict::Problem(evidence(interfaces, &elsewhere))));
-    } else if judgements.is_empty() {
-        judgements.push(judgement(Verdict::Healthy));
-    }
-    Ok(judgements)
+    let problem = (!elsewhere.is_empty()).then(|| Verdict::Problem(evidence(interfaces, &elsewhere)));
+    Ok(Judgement::each(&subject, problem.into_iter().chain(gap.map(Verdict::Unknown))))
 }
 
 /// The host that announces a Service's addresses, from the annotation that kube-vip writes.

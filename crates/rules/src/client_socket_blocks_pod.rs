@@ -2,10 +2,9 @@
 
 use super::{
     Limits, Round, Rule, ids,
-    listener_blocks_host_network_pod::LONGEST_BACK_OFF,
     node_ports::ports_in_words,
     opener::{Clues, Opener, leads_to_service},
-    pods::unread_pod_that,
+    pods::{is_failing, unread_pod_that},
     remedies::choose_in_pod,
     wording::with_sockets,
 };
@@ -27,9 +26,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {
-    let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
-    let fails = pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF);
-    fails && !pod.host_network && !pod.finished && pod.ends.is_none() && !pod.own_ports.is_empty()
+    let has_own_ports = !pod.host_network && !pod.own_ports.is_empty();
+    is_failing(snapshot, pod) && has_own_ports && !pod.finished && pod.ends.is_none()
 }
 
 fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {

@@ -2,7 +2,7 @@
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::{EphemeralPorts, ranges_in_words},
+    ephemeral::{EphemeralPorts, with_ranges},
     ids,
     opener::{Clues, Opener, leads_to_own_listener, leads_to_service},
     pods::{are_siblings, unread_pod_that, waits_for},
@@ -197,10 +197,9 @@ impl<'r, 'a> Absent<'r, 'a> {
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
-        let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
         let message = self.need.pod().and_then(|pod| pod.reported_use_of(protocol, port));
-        evidence.values.extend(message.map(|message| ("message of a container", message)));
-        evidence.values.extend(ranges_in_words(snapshot));
+        let evidence = with_sockets(evidence, "socket", snapshot, sockets).each("message of a container", message);
+        let evidence = with_ranges(evidence, snapshot);
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
             Some(_) => format!("restart {owner}, or make it reconnect"),

@@ -9,7 +9,7 @@ use std::{
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
-    ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
+    ephemeral::{EphemeralPorts, is_unconnected, with_ranges},
     ids,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -337,7 +337,7 @@ impl<'a> Node<'_, 'a> {
             evidence = evidence.value("service", words);
         }
         evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        evidence.values.extend(ranges_in_words(self.snapshot));
+        evidence = with_ranges(evidence, self.snapshot);
         if !self.addressed.assumptions.iter().any(|assumption| assumption.mode() == Mode::Ipvs) {
             return evidence;
         }

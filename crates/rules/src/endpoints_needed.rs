@@ -5,10 +5,8 @@ use std::{
     net::IpAddr,
 };
 
-use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
-use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
-
-type Port = (Protocol, u16);
+use portreeve_dataplane::{ExternalAddress, Port, host_ports, served_node_ports};
+use portreeve_facts::{API_SERVER, Service, Snapshot, Unread};
 
 /// The names of the Services whose endpoints rules need in this scan:
 /// - Services whose NodePort a listener, a hostPort or a redirection has.
@@ -38,15 +36,12 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let redirected = redirections.map(|it| (it.protocol, it.port));
     let taken: HashSet<Port> = listeners.chain(host_ports).chain(redirected).collect();
 
-    let meets = |others: &[(&Service, Port)]| {
-        let others: HashSet<Port> = others.iter().map(|(_, port)| *port).collect();
-        let taken = &taken;
-        move |port: &Port| taken.contains(port) || others.contains(port)
-    };
-    let (meets_claim, meets_node_port) = (meets(&claims), meets(&node_ports));
     let mut names: BTreeSet<String> = BTreeSet::new();
-    names.extend(node_ports.iter().filter(|(_, port)| meets_claim(port)).map(|(service, _)| service.name.clone()));
-    names.extend(claims.iter().filter(|(_, port)| meets_node_port(port)).map(|(service, _)| service.name.clone()));
+    for (some, others) in [(&node_ports, &claims), (&claims, &node_ports)] {
+        let others: HashSet<Port> = others.iter().map(|(_, port)| *port).collect();
+        let met = some.iter().filter(|(_, port)| taken.contains(port) || others.contains(port));
+        names.extend(met.map(|(service, _)| service.name.clone()));
+    }
 
     let cluster_ips: HashSet<&IpAddr> = services.iter().flat_map(|service| &service.cluster_ips).collect();
     if links().any(|address| address.is_ipvs() && !cluster_ips.contains(&address.ip)) {
@@ -58,7 +53,7 @@ pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{Netfilter, Reading, Redirection, healthy::PEER};
+    use portreeve_facts::{Netfilter, Protocol, Reading, Redirection, healthy::PEER};
 
     fn world() -> Snapshot {
         Snapshot::healthy()

@@ -4,6 +4,7 @@ use super::{
     node_ports::{ports_in_words, range_in_words},
     remedies::LAST_BY_DEFAULT,
 };
+use crate::findings::Evidence;
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State, Sysctls, Unread};
 
 pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
@@ -100,7 +101,8 @@ pub(super) fn is_unconnected(socket: &Socket) -> bool {
     socket.protocol == Protocol::Udp && socket.state == State::Close
 }
 
-pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+/// Adds the ephemeral port range, the reserved ports and the NodePort range.
+pub(super) fn with_ranges(evidence: Evidence, snapshot: &Snapshot) -> Evidence {
     fn words<T>(reading: &Reading<T>, words: impl Fn(&T) -> String) -> String {
         match reading {
             Reading::Seen(fact) => words(fact),
@@ -108,9 +110,8 @@ pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)
         }
     }
     let sysctls = &snapshot.kernel.sysctls;
-    vec![
-        ("ip_local_port_range", words(&sysctls.ip_local_port_range, ToString::to_string)),
-        ("ip_local_reserved_ports", words(&sysctls.ip_local_reserved_ports, ports_in_words)),
-        ("NodePort range", words(&snapshot.cluster.node_port_range, range_in_words)),
-    ]
+    evidence
+        .value("ip_local_port_range", words(&sysctls.ip_local_port_range, ToString::to_string))
+        .value("ip_local_reserved_ports", words(&sysctls.ip_local_reserved_ports, ports_in_words))
+        .value("NodePort range", words(&snapshot.cluster.node_port_range, range_in_words))
 }

@@ -95,6 +95,7 @@ fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, p
     judge(snapshot, limits, used, &ports, Whose::Pod(pod, namespace))
 }
 
+#[derive(Clone)]
 struct Ports {
     set: PortSet,
     range: String,
@@ -130,22 +131,15 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     if ports.set.is_empty() {
         return Verdict::Problem(none_left(ports, whose));
     }
-    let mut problem: Option<Evidence> = None;
     let mut unknown = uncounted(limits, used, ports, whose);
-    for destination in &used.busiest {
-        match severity(limits, destination, ports) {
-            Ok(None) => {}
-            Ok(Some(severity)) => {
-                let evidence = evidence((snapshot, limits), destination, ports, whose, severity);
-                problem = Some(match problem {
-                    Some(first) => first.merge(evidence),
-                    None => evidence,
-                });
-            }
-            Err(gap) => unknown = Some(gap),
+    let found = used.busiest.iter().filter_map(|destination| match severity(limits, destination, ports) {
+        Ok(severity) => Some(evidence((snapshot, limits), destination, ports, whose, severity?)),
+        Err(gap) => {
+            unknown = Some(gap);
+            None
         }
-    }
-    match (problem, unknown) {
+    });
+    match (found.reduce(Evidence::merge), unknown) {
         (Some(evidence), _) => Verdict::Problem(evidence),
         (None, Some(gap)) => Verdict::Unknown(gap),
         (None, None) => Verdict::Healthy,
@@ -249,29 +243,22 @@ fn evidence(
     }
     evidence = evidence
         .remedy(Step::advice("make the program reuse connections: keep-alive, a connection pool, fewer retries"));
-    match whose {
-        Whose::Node => match wider(snapshot) {
-            // If the connections soon use the added ports too, a wider range only delays the problem.
-            Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
-                evidence.remedy(choose_from(range))
-            }
-            Some(range) => evidence.remedy(choose_from(range).then(Step::advice(NOT_ENOUGH))),
-            None => evidence,
-        },
-        Whose::Pod(pod, namespace) => match widest_in_pod(pod, namespace) {
-            Some((set, step)) if severity_with(limits, destination, &set, &ports.tw_reuse) == Ok(None) => {
-                evidence.remedy(step)
-            }
-            Some((_, step)) => evidence.remedy(Remedy::from(step).then(Step::advice(NOT_ENOUGH))),
-            None => evidence,
-        },
-    }
+    let widest = match whose {
+        Whose::Node => wider(snapshot),
+        Whose::Pod(pod, namespace) => widest_in_pod(pod, namespace),
+    };
+    let Some((set, remedy)) = widest else { return evidence };
+    // If the connections soon use the added ports too, a wider range only delays the problem.
+    evidence.remedy(match is_enough(limits, destination, ports, set) {
+        true => remedy,
+        false => remedy.then(Step::advice(NOT_ENOUGH)),
+    })
 }
 
 /// The widest range for a pod, without the ports of the pod's servers: a server cannot restart while a connection has
 /// its port. If the servers' ports are not known, the start of the range stays. `None` if the wider range adds at most
 /// [`FEW`] ports.
-fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
+fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Remedy)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
         Some(_) => WIDEST,
@@ -287,29 +274,11 @@ fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)>
         return None;
     }
     let change = (range != PortRange { first, last }).then_some(PortRange { first, last });
-    Some((set, choose_in_pod(pod, change, reserved)))
+    Some((set, choose_in_pod(pod, change, reserved).into()))
 }
 
-fn is_enough(
-    (snapshot, limits): (&Snapshot, &Limits),
-    destination: &DestinationUse,
-    ports: &Ports,
-    range: PortRange,
-) -> bool {
-    let kept = snapshot.kernel.sysctls.ip_local_reserved_ports.get();
-    let set = kept.map(|kept| PortSet::from(range).minus(kept));
-    set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
-}
-
-fn severity_with(
-    limits: &Limits,
-    destination: &DestinationUse,
-    set: &PortSet,
-    tw_reuse: &Result<u8, Gap>,
-) -> Result<Option<Severity>, Gap> {
-    let set = set.clone();
-    let (range, reserved, tw_reuse) = (String::new(), String::new(), tw_reuse.clone());
-    severity(limits, destination, &Ports { set, range, reserved, assumed: false, tw_reuse })
+fn is_enough(limits: &Limits, destination: &DestinationUse, ports: &Ports, set: PortSet) -> bool {
+    severity(limits, destination, &Ports { set, assumed: false, ..ports.clone() }) == Ok(None)
 }
 
 const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
@@ -322,7 +291,7 @@ const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
 /// The host's range with a higher end: the default end, or 65535 if the range already ends at the default end or above.
 /// `None` if the range ends at 65535, if an added port is needed, or if an input was not read.
-fn wider(snapshot: &Snapshot) -> Option<PortRange> {
+fn wider(snapshot: &Snapshot) -> Option<(PortSet, Remedy)> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
@@ -332,7 +301,8 @@ fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let node_ports = PortSet::from(snapshot.cluster.node_port_range.known(Unread::Adds)?.range);
     let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
     let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();
-    PortRange::new(range.first, higher).filter(|_| is_free)
+    let wider = PortRange::new(range.first, higher).filter(|_| is_free)?;
+    Some((PortSet::from(wider).minus(reserved), choose_from(wider)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
+    ephemeral::{effective_ephemeral, range_above, share, with_ranges},
     ids,
     needed_ports::NeededPorts,
     node_ports::{at_most, counted},
@@ -10,9 +10,7 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{
-    Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested,
-};
+use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -94,8 +92,7 @@ impl Start {
 /// Connections hang as soon as the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
-    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
-    evidence.values = ranges_in_words(snapshot);
+    let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("no-start"), snapshot);
     let remedy = Step::advice(
         "reserve the NodePorts, and choose an ephemeral port range that ends above the NodePorts; or choose a range that begins above them: `32768 60999` fits the default NodePort range",
     );
@@ -105,8 +102,7 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
-    let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
-    evidence.values = ranges_in_words(round.now);
+    let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("servers"), round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
     // The remedy names the default range only if no server needs a port of the default range.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
@@ -144,9 +140,7 @@ impl Overlap<'_, '_> {
             "The ephemeral port range covers {} of the NodePort range, and some of these ports are not reserved: {consequence}.",
             self.overlap
         );
-        let mut evidence = Evidence::new(severity, sentence);
-        evidence.values = ranges_in_words(self.snapshot);
-        evidence = evidence
+        let mut evidence = with_ranges(Evidence::new(severity, sentence), self.snapshot)
             .value("in both ranges", counted(&self.overlap.into()))
             .value("not reserved", counted(&self.uncovered));
         evidence = match &taken {
@@ -155,7 +149,8 @@ impl Overlap<'_, '_> {
                 .value("chance of an allocated NodePort", share(taken.len(), self.choosable.len())),
             Err(gap) => evidence.value("allocated of these", format!("unknown: {}", gap.detail)),
         };
-        evidence = evidence.value("proxy mode", mode_and_stakes(&mode));
+        let stakes = |_: &Gap| "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned();
+        evidence = evidence.value("proxy mode", mode.as_ref().map_or_else(stakes, ToString::to_string));
         if let Err(gap) = &hang {
             evidence = evidence.value("addresses that Cilium serves", format!("unknown: {}", gap.detail));
         }
@@ -194,13 +189,6 @@ impl Overlap<'_, '_> {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));
         needed.is_ok_and(|needed| needed.ports().is_empty() && needed.unread().is_none())
-    }
-}
-
-fn mode_and_stakes(mode: &Result<Learned<Mode>, Gap>) -> String {
-    match mode {
-        Ok(mode) => mode.to_string(),
-        Err(_) => "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned(),
     }
 }
 

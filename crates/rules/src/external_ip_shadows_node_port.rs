@@ -86,17 +86,9 @@ impl Node<'_, '_> {
             Judged::Depends { on, .. } => (None, Some(on)),
         };
         let problem = certain.map(|affected| Verdict::Problem(self.evidence(service, port, taker, &affected)));
-        problem
-            .map(|it| assuming(stratum, false, it))
-            .into_iter()
-            .chain(gap.map(Verdict::Unknown))
-            .map(|verdict| Judgement {
-                subject: Subject::service(service),
-                port: port.node_port,
-                protocol: Some(port.protocol),
-                verdict,
-            })
-            .collect()
+        let verdicts = problem.map(|it| assuming(stratum, false, it)).into_iter().chain(gap.map(Verdict::Unknown));
+        let place = (port.protocol, taker.port.port);
+        verdicts.map(|verdict| Judgement::on_port(Subject::service(service), place, verdict)).collect()
     }
 
     /// The vantage points from which the NodePort loses connections. `None` if the NodePort is not served on the

@@ -41,16 +41,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                         .value("static band", fixed)
                         .value("dynamic band", bands.dynamic)
                         .value("NodePort range", range_in_words(range));
-                    Verdict::Problem(
-                        remedies(
-                            fixed,
-                            alternatives.for_port(service, Some(port)).filter(|number| fixed.contains(*number)),
-                            service,
-                            port,
-                        )
-                        .into_iter()
-                        .fold(evidence, Evidence::remedy),
-                    )
+                    let free = alternatives.for_port(service, Some(port)).filter(|number| fixed.contains(*number));
+                    Verdict::Problem(remedies(fixed, free, service, port).into_iter().fold(evidence, Evidence::remedy))
                 }
                 None => Verdict::Unknown(no_managed_fields()),
             };

@@ -9,7 +9,7 @@ use super::{
     Limits,
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
-    node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words},
+    node_ports::{ASSUMED_RANGE, ports_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable, used},
     wording::{capital, listed},
 };
@@ -151,21 +151,6 @@ impl NodeReservation {
     pub fn chance(&self) -> String {
         let choosable = self.choosable();
         share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
-    }
-
-    /// The reserved ports of the node, as text.
-    pub fn reserved_in_words(&self) -> String {
-        ports_in_words(&self.reserved)
-    }
-
-    /// The ports of [`Self::lacks`], as text.
-    pub fn lacks_in_words(&self, list: &ReservedList) -> String {
-        counted(&self.lacks(list))
-    }
-
-    /// The NodePort range of the node and its source, as text.
-    pub fn range_in_words(&self) -> String {
-        range_in_words(&self.range)
     }
 
     /// Whether two nodes differ only in their names and in `used`.

@@ -32,19 +32,6 @@ pub struct FreePorts {
     pub unread: Vec<(String, Gap)>,
     /// Whether a scan has the Services. If Services were not read, any NodePort may be in use.
     allocations: bool,
-    /// The users of ports that unread input may hide.
-    pub hidden: Hidden,
-}
-
-/// The users of ports that were not read, or were read only in part, on one of the nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hidden {
-    /// The Services.
-    pub services: bool,
-    /// The processes that listen.
-    pub listeners: bool,
-    /// The ports that the kernel may give to outgoing connections.
-    pub ephemeral: bool,
 }
 
 impl FreePorts {
@@ -72,7 +59,7 @@ impl FreePorts {
     fn take_in(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.cluster.node_port_range.get() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(known) if self.of_hosts => {
                 self.range = Some(known.range);
                 self.take(known.range.iter());
@@ -87,62 +74,41 @@ impl FreePorts {
                 }
             }
         }
-        self.hidden.services |= snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).is_some();
         match round.allocated() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(allocated) => {
                 self.allocations = true;
                 self.take(allocated.keys().copied());
-                if let Some(gap) = snapshot.cluster.unread_service() {
-                    self.lacks(node, gap.clone());
-                }
+                self.lacks(node, snapshot.cluster.unread_service().cloned());
             }
         }
         self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
-        if let Some(gap) = snapshot.kernel.unread_listeners() {
-            self.hidden.listeners = true;
-            self.lacks(node, gap.clone());
-        }
+        self.lacks(node, snapshot.kernel.unread_listeners().cloned());
         // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
         // server.
         self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.take(round.not_served().ports().map(|((_, port), _)| port));
         self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
-        if let Some(gap) = round.missed_redirections() {
-            self.lacks(node, gap);
-        }
+        self.lacks(node, round.missed_redirections());
         match effective_ephemeral(snapshot) {
-            Err(gap) => {
-                self.hidden.ephemeral = true;
-                self.lacks(node, gap);
-            }
+            Err(gap) => self.lacks(node, [gap]),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
-        let pods: Result<PortSet, Gap> = snapshot.cluster.pods.get().map(|all| {
-            let ports = all.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
-            ports.map(|(number, _)| number).collect()
-        });
-        let waiting = if_requested(snapshot.cluster.waiting_pods.get());
-        let waiting: Result<PortSet, Gap> = waiting.map(|all| {
-            let ports = all.into_iter().flatten().flat_map(|pod| &pod.ports);
-            ports.filter_map(|port| port.host_port).collect()
-        });
-        let is_of_pod = |gap: &&Gap| gap.source == Source::Pods && pods.is_ok();
-        let unread_pod = snapshot.cluster.rejected.iter().find(is_of_pod);
-        for ports in [waiting, pods] {
-            match ports {
-                Err(gap) => self.lacks(node, gap),
-                Ok(ports) => self.taken = self.taken.union(&ports),
-            }
-        }
-        if let Some(gap) = unread_pod {
-            self.lacks(node, gap.clone());
-        }
+        let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
-        self.take(round.needs().known(Unread::Reported("FreePorts::unread")).ports().map(|((_, port), _)| port));
-        if let Err(gap) = round.needs().with(&[Source::ProxyConfig, Source::OwnPort]) {
-            self.lacks(node, gap);
+        self.take(round.needs().known(reported).ports().map(|((_, port), _)| port));
+        self.lacks(node, round.needs().unread().cloned());
+        // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
+        let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
+        self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
+        match snapshot.cluster.pods.get() {
+            Err(gap) => self.lacks(node, [gap]),
+            Ok(pods) => {
+                let ports = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
+                self.take(ports.map(|(number, _)| number));
+                let unread = snapshot.cluster.rejected.iter().find(|gap| gap.source == Source::Pods);
+                self.lacks(node, unread.cloned());
+            }
         }
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
@@ -158,18 +124,17 @@ impl FreePorts {
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
         let none = Clients::default();
         match if_requested(snapshot.kernel.clients.get()) {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => self.lacks(node, [gap]),
             Ok(clients) => {
                 let clients = clients.unwrap_or(&none);
                 self.take(clients.sockets.iter().map(|socket| socket.local_port));
-                if let Some(gap) = clients.outgoing_missing().or_else(|| self.unsearched(round, clients)) {
-                    self.lacks(node, gap);
-                }
+                let unread = clients.outgoing_missing().or_else(|| self.unsearched(round, clients));
+                self.lacks(node, unread);
             }
         }
     }
@@ -209,7 +174,13 @@ impl FreePorts {
 
     /// The ports that no Service has. If other input was not read, a process or a pod may use some of these ports.
     pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
-        self.as_read().filter(|_| !self.hidden.services)
+        let hides_services = self.hides(Source::Services);
+        self.as_read().filter(move |_| !hides_services)
+    }
+
+    /// Whether this source was not read, or was read only in part, on one of the nodes.
+    pub fn hides(&self, source: Source) -> bool {
+        self.unread.iter().any(|(_, gap)| gap.source == source)
     }
 
     /// The ports that are free according to the input that was read. The command that prints the ports also reports the
@@ -243,8 +214,8 @@ impl FreePorts {
         self.taken = self.taken.union(&ports.collect());
     }
 
-    fn lacks(&mut self, node: &str, gap: Gap) {
-        self.unread.push((node.to_owned(), gap));
+    fn lacks(&mut self, node: &str, gaps: impl IntoIterator<Item = Gap>) {
+        self.unread.extend(gaps.into_iter().map(|gap| (node.to_owned(), gap)));
     }
 }
 
@@ -265,9 +236,7 @@ impl Alternatives {
         let services = snapshot.cluster.services.known_part(Unread::Adds);
         let wanted =
             services.iter().flat_map(|service| numbers(service).into_iter().map(|it| (Arc::as_ptr(service), it)));
-        let mut free = FreePorts::default();
-        free.take_in(round);
-        Self { free: wanted.zip(free.ports()).collect() }
+        Self { free: wanted.zip(FreePorts::of_round(round).ports()).collect() }
     }
 
     /// The free number for a port of a Service. If `port` is `None`, the result is the free number for the Service's

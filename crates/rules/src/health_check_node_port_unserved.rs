@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::ranges_in_words,
+    ephemeral::with_ranges,
     ids,
     node_ports::if_served,
     remedies::{choose_another_health_check_port, health_check_events, move_off},
@@ -182,9 +182,9 @@ impl<'a> Node<'_, 'a> {
                     Err(gap) => format!("unknown, this node may have no proxy: {}", gap.detail),
                 },
             );
-        evidence.values.extend(ranges_in_words(self.snapshot));
         // An assumption about unread listeners is added to the evidence only if no process listens.
-        evidence = evidence.each("assumed", self.round.assumed_unbound((Protocol::Tcp, port)));
+        let assumed = self.round.assumed_unbound((Protocol::Tcp, port));
+        evidence = with_ranges(evidence, self.snapshot).each("assumed", assumed);
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Remote]);
         }

@@ -98,12 +98,8 @@ impl Node<'_, '_> {
                 Verdict::Problem(self.evidence(clash, severity, winner, &affected))
             }
         };
-        Some(Judgement {
-            subject: Subject::pod(clash.pod),
-            port: clash.host.host_port,
-            protocol: Some(clash.host.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        let place = (clash.host.protocol, clash.host.host_port?);
+        Some(Judgement::on_port(Subject::pod(clash.pod), place, assuming(stratum, everywhere, verdict)))
     }
 
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
@@ -131,13 +127,15 @@ impl Node<'_, '_> {
         let Clash { service, port, pod, host } = clash;
         let name = service_port(service, &port.name);
         let number = port.node_port.unwrap_or_default();
-        let ends = match winner {
-            Some(Winner::Service) => "the Service gets the pod's connections while it has endpoints".to_owned(),
-            Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
-            Some(Winner::Both) => "the Service also sends its connections to this pod".to_owned(),
-            Some(Winner::PodForNow) => "the pod answers while the Service has no endpoints".to_owned(),
-            Some(Winner::Undefined) => "a restart of the proxy changes which of the two gets connections".to_owned(),
-            None => "either the pod or the Service gets no connections".to_owned(),
+        let (outcome, ends) = match winner {
+            Some(Winner::Service) => ("service", "the Service gets the pod's connections while it has endpoints"),
+            Some(Winner::Pod) => ("pod", "the pod gets the Service's connections"),
+            Some(Winner::Both) => ("both", "the Service also sends its connections to this pod"),
+            Some(Winner::PodForNow) => ("pod-for-now", "the pod answers while the Service has no endpoints"),
+            Some(Winner::Undefined) => {
+                ("undefined", "a restart of the proxy changes which of the two gets connections")
+            }
+            None => ("unknown", "either the pod or the Service gets no connections"),
         };
         let sentence = format!(
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
@@ -165,14 +163,7 @@ impl Node<'_, '_> {
             .each("lost too", lost.map(words))
             .value("proxy mode", self.addressed.assumptions.mode_in_words())
             .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
-            .outcome(match winner {
-                Some(Winner::Service) => "service",
-                Some(Winner::Pod) => "pod",
-                Some(Winner::Both) => "both",
-                Some(Winner::PodForNow) => "pod-for-now",
-                Some(Winner::Undefined) => "undefined",
-                None => "unknown",
-            })
+            .outcome(outcome)
             .affects(affected.iter().copied())
             .remedy(Step::advice(format!(
                 "give pod {}/{} another hostPort, outside the NodePort range, in the object that declares its containers",

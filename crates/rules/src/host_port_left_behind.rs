@@ -226,13 +226,12 @@ impl Node<'_, '_> {
         };
         let summary = format!("hostPort {port}/{protocol} leads to {to}, {who}{end}.");
         let mut evidence = Evidence::new(severity, summary)
-            .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
-        evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
+            .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"))
+            .each("hostIP", redirection.ip);
         let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
         if let Some(Loser { name, is_certain, stratum, vantage_points }) = loser {
             let what = if is_certain { "gets nothing" } else { "may get nothing" };
-            evidence = evidence.value(what, name).affects(vantage_points);
-            evidence.values.extend(stratum.in_words().map(|words| ("assumed", words.to_owned())));
+            evidence = evidence.value(what, name).affects(vantage_points).each("assumed", stratum.in_words());
         }
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {

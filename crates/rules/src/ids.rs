@@ -429,14 +429,9 @@ pub struct Named {
 impl Named {
     /// Parses `ID` or `ID/VARIANT`.
     pub fn parse(text: &str) -> Option<Self> {
-        let (id, variant) = match text.split_once('/') {
-            Some((id, variant)) => (find(id)?, Some(variant)),
-            None => (find(text)?, None),
-        };
-        match variant {
-            Some(variant) => Some(Self { id, variant: Some(id.variant(variant)?.name) }),
-            None => Some(Self { id, variant: None }),
-        }
+        let Some((id, variant)) = text.split_once('/') else { return Some(Self { id: find(text)?, variant: None }) };
+        let id = find(id)?;
+        Some(Self { id, variant: Some(id.variant(variant)?.name) })
     }
 
     /// Whether this name includes findings of an id and a variant.

@@ -41,15 +41,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Err(missing) => gap = gap.or(Some(missing)),
         }
     }
-    let subject = Subject::this_node(snapshot);
-    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
-    let mut judgements: Vec<Judgement> = gap.map(|gap| judgement(Verdict::Unknown(gap))).into_iter().collect();
-    if !foreign.is_empty() {
-        judgements.push(judgement(Verdict::Problem(evidence(snapshot, &known, &foreign))));
-    } else if judgements.is_empty() {
-        judgements.push(judgement(Verdict::Healthy));
-    }
-    Ok(judgements)
+    let problem = (!foreign.is_empty()).then(|| Verdict::Problem(evidence(snapshot, &known, &foreign)));
+    let verdicts = problem.into_iter().chain(gap.map(Verdict::Unknown));
+    Ok(Judgement::each(&Subject::this_node(snapshot), verdicts))
 }
 
 enum Owner<'a> {

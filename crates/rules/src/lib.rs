@@ -81,16 +81,16 @@ use std::{
 
 pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList};
-pub use free_ports::{FreePort, FreePorts, Hidden, free_port};
+pub use free_ports::{FreePort, FreePorts, free_port};
 pub use limits::Limits;
-pub use node_ports::ASSUMED_RANGE;
+pub use node_ports::{ASSUMED_RANGE, counted, ports_in_words, range_in_words};
 pub use node_query::{limit_to_pod, node_query};
 pub use opener::NFS_CLIENT_PORTS;
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, pod_port_advice, port_advice};
 pub use port_usage::{Choice, PortUsage, PortUse, port_usage};
-pub use rule::{Patience, Rule};
+pub use rule::Rule;
 pub use socket_needs::{Ports, SocketNeed, node_ports_or_default};
 
 use crate::findings::{Judgement, Judgements, Subject, Verdict};

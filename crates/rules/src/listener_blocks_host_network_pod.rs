@@ -8,10 +8,10 @@ use std::{
 
 use super::{
     Limits, Round, Rule,
-    ephemeral::{EphemeralPorts, ranges_in_words},
+    ephemeral::{EphemeralPorts, with_ranges},
     free_ports::Alternatives,
     ids,
-    pods::{PortOf, are_siblings, ends_in_time, next_pod, pods_before, to_come, unread_pod_that, waits_for},
+    pods::{PortOf, are_siblings, ends_in_time, is_failing, next_pod, pods_before, to_come, unread_pod_that, waits_for},
     remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
@@ -29,10 +29,6 @@ use portreeve_facts::{
 pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["listener", "refused"], &[Source::Listeners, Source::Pods], check)
         .sockets(&[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)]);
-
-/// The longest time between two failures of a container, in seconds: a pause of five minutes, then five minutes until
-/// the next failure.
-pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listening = round.listeners()?;
@@ -131,10 +127,8 @@ impl Blocked<'_, '_> {
         self.pod.failing && self.pod.running == Some(false)
     }
 
-    /// Whether a container ended with an error, and has run for less than [`LONGEST_BACK_OFF`] since its last start.
     fn is_failing(&self) -> bool {
-        let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
-        self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
+        is_failing(self.snapshot, self.pod)
     }
 
     fn is_own(&self, socket: &Socket) -> bool {
@@ -322,9 +316,9 @@ impl Blocked<'_, '_> {
             }
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
-        let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
         let message = self.pod.reported_use_of(protocol, port);
-        evidence.values.extend(message.map(|message| ("message of a container", message)));
+        let mut evidence =
+            with_sockets(evidence, "listener", self.snapshot, sockets).each("message of a container", message);
         let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
@@ -346,7 +340,7 @@ impl Blocked<'_, '_> {
         // A tenant can write the message of a container, so the message must not cause the reservation of a port.
         if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
             // A program that binds port 0 gets a port from these ranges.
-            evidence.values.extend(ranges_in_words(self.snapshot));
+            evidence = with_ranges(evidence, self.snapshot);
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }

@@ -4,7 +4,7 @@
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
-    ephemeral::{EphemeralPorts, ranges_in_words},
+    ephemeral::{EphemeralPorts, with_ranges},
     ids,
     node_ports::{KnownAllocations, allocated_if_known, bands_here, range_in_words},
     pods::{PortOf, to_come},
@@ -13,9 +13,9 @@ use super::{
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_socket},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
+    Addressed, Judged, LocalAddress, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
     vantage_points, workers,
 };
 use portreeve_facts::{
@@ -97,16 +97,6 @@ struct Node<'r, 'a> {
     ephemeral: EphemeralPorts,
 }
 
-/// The loss if a Service gets the listener's port.
-#[derive(Clone, PartialEq)]
-struct Loses;
-
-impl Loss for Loses {
-    fn meet(self, _: &Self) -> Option<Self> {
-        Some(self)
-    }
-}
-
 impl Node<'_, '_> {
     fn judge(&self, socket: &Socket) -> Option<Judgement> {
         let excuse = self.excuse(socket);
@@ -118,7 +108,8 @@ impl Node<'_, '_> {
             });
             match (is_lost, &excuse) {
                 (false, _) | (true, Ok(true)) => Ok(None),
-                (true, Ok(false)) => Ok(Some(Loses)),
+                // The finding does not name vantage points: no Service has the port yet.
+                (true, Ok(false)) => Ok(Some(Affected::new())),
                 (true, Err(gap)) => Err(gap.clone()),
             }
         });
@@ -176,7 +167,7 @@ impl Node<'_, '_> {
                 .value("services", format!("not read, so a Service may have this port already: {}", gap.detail));
         }
         evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        evidence.values.extend(ranges_in_words(self.snapshot));
+        evidence = with_ranges(evidence, self.snapshot);
         let mut remedy = move_off(self.snapshot, socket);
         if by_kernel {
             remedy.steps.extend(reserve(self.round, &PortSet::from(self.range.range)).steps);

@@ -1,6 +1,6 @@
 //! Cilium masquerades connections in eBPF, and may choose the number of a hostPort as source port.
 
-use super::{Limits, Round, Rule, capped::Capped, ids, node_ports::ports_in_words};
+use super::{Limits, Round, Rule, capped::Capped, ids, masquerade_uses_node_ports::unclear, node_ports::ports_in_words};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, Pod, PortRange, PortSet, Protocol, Snapshot, Source, Why};
@@ -51,10 +51,7 @@ fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 
 fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
     let config = snapshot.cluster.proxy_config.get()?;
-    config.cilium.as_ref().map(|cilium| cilium.masquerades).ok_or_else(|| {
-        let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
-        Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
-    })
+    config.cilium.as_ref().map(|cilium| cilium.masquerades).ok_or_else(|| unclear(config))
 }
 
 fn evidence(snapshot: &Snapshot, drawn: &PortSet, pod: &Pod, port: &ContainerPort, number: u16) -> Evidence {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Limits, Round, Rule, ids, remedies::untracked, wording::listed};
+use super::{Limits, Round, Rule, ids, masquerade_uses_node_ports::unclear, remedies::untracked, wording::listed};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::mode_in_words;
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
@@ -54,10 +54,7 @@ fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
         return Ok(true);
     }
     let config = snapshot.cluster.proxy_config.get()?;
-    config.iptables_masquerade.or(config.cilium.as_ref().map(|_| true)).ok_or_else(|| {
-        let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
-        Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
-    })
+    config.iptables_masquerade.or(config.cilium.as_ref().map(|_| true)).ok_or_else(|| unclear(config))
 }
 
 fn evidence(snapshot: &Snapshot, port: u16, names: &[&str]) -> Evidence {

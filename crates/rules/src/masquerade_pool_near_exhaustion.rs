@@ -27,15 +27,8 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
         Reading::Gap(gap) if gap.why == Why::NotRequested => return Ok(Vec::new()),
         pools => pools.get()?,
     };
-    let mut problem: Option<Evidence> = None;
-    for (pool, range) in pools.iter().filter_map(|pool| Some((pool, nearly_used(pool, limits)?))) {
-        let evidence = evidence(snapshot, pool, range);
-        problem = Some(match problem {
-            Some(first) => first.merge(evidence),
-            None => evidence,
-        });
-    }
-    let verdict = problem.map_or(Verdict::Healthy, Verdict::Problem);
+    let problems = pools.iter().filter_map(|pool| Some(evidence(snapshot, pool, nearly_used(pool, limits)?)));
+    let verdict = problems.reduce(Evidence::merge).map_or(Verdict::Healthy, Verdict::Problem);
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 

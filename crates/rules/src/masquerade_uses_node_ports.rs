@@ -10,8 +10,8 @@ use super::{Limits, Round, Rule, ids, node_ports::range_in_words, remedies::untr
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
-    Gap, Interfaces, IpVsConnection, MasqueradedFlow, Mode, Protocol, Reading, Service, Snapshot, Source, Unread,
-    VirtualServer, Why,
+    Gap, Interfaces, IpVsConnection, MasqueradedFlow, Mode, Protocol, ProxyConfig, Reading, Service, Snapshot, Source,
+    Unread, VirtualServer, Why,
 };
 
 pub(super) static RULE: Rule =
@@ -62,13 +62,16 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
-        Ok((config, None)) => {
-            let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
-            Verdict::Unknown(Gap::new(Source::ConfigMaps, Why::Ambiguous, detail))
-        }
+        Ok((config, None)) => Verdict::Unknown(unclear(config)),
         Err(gap) => Verdict::Unknown(gap),
     };
     vec![Judgement::of(Subject::cluster(), verdict)]
+}
+
+/// The reason if Cilium's settings do not show whether Cilium masquerades.
+pub(super) fn unclear(config: &ProxyConfig) -> Gap {
+    let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
+    Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)
 }
 
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
@@ -101,7 +104,11 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
         connections if !hanging.is_empty() => connections.get()?.as_slice(),
         _ => &[],
     };
-    let taken: Vec<Taken<'_>> = hanging.iter().filter_map(|flow| Taken::find(flow, connections)).collect();
+    let answer = |flow: &MasqueradedFlow| {
+        let key = (flow.protocol, flow.server, flow.translated);
+        connections.iter().find(|it| (it.protocol, it.from, it.to) == key)
+    };
+    let taken: Vec<Taken<'_>> = hanging.iter().filter_map(|flow| Some((*flow, answer(flow)?))).collect();
     let unknown = |detail: String| Verdict::Unknown(Gap::new(Source::Conntrack, Why::Ambiguous, detail));
     Ok(match hanging.first() {
         _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
@@ -117,18 +124,7 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
 }
 
 /// A connection that hangs, and the IPVS connection of its answer.
-struct Taken<'a> {
-    flow: &'a MasqueradedFlow,
-    connection: &'a IpVsConnection,
-}
-
-impl<'a> Taken<'a> {
-    fn find(flow: &'a MasqueradedFlow, connections: &'a [IpVsConnection]) -> Option<Self> {
-        let key = (flow.protocol, flow.server, flow.translated);
-        let connection = connections.iter().find(|it| (it.protocol, it.from, it.to) == key)?;
-        Some(Self { flow, connection })
-    }
-}
+type Taken<'a> = (&'a MasqueradedFlow, &'a IpVsConnection);
 
 fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
     let owners: BTreeMap<(Protocol, u16), String> = served_node_ports(snapshot, services)
@@ -138,7 +134,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
     let is_own = |ip: IpAddr, it: &Interfaces| it.addresses.iter().any(|address| address.ip == ip);
     let summary = "Some masqueraded connections have a NodePort as source port: ipvs treats the answers as new connections to the Service, and the masqueraded connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
-    for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
+    for (flow, connection) in taken.iter().take(MOST_SOCKETS) {
         let MasqueradedFlow { protocol, source, translated, server } = flow;
         let owner = owners.get(&(*protocol, translated.1)).map_or("belongs to no known Service", String::as_str);
         evidence = evidence
@@ -159,8 +155,8 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             .value("service", owner);
     }
     // Without this node's addresses, the owner of a connection (the node or a pod) is not known.
-    let whose = |it: &Taken<'_>| {
-        let is_own = is_own(it.flow.source.0, interfaces?);
+    let whose = |(flow, _): &Taken<'_>| {
+        let is_own = is_own(flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })
     };
     evidence
@@ -188,7 +184,7 @@ mod tests {
         findings::{Scope, Subject},
     };
     use portreeve_facts::{
-        CiliumConfig, Masquerade, ProxyConfig,
+        CiliumConfig, Masquerade,
         healthy::{PRIMARY, gap, ip, seen},
     };
 

@@ -23,82 +23,48 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let services = round.now.cluster.services.get()?;
     let range = known_range(round.now)?;
     let bands = bands_here(round.now, range.range);
-    let occupancy = Occupancy::of(round.allocated()?, bands);
+    let allocated = round.allocated()?;
     let unread = round.now.cluster.unread_service();
-    let verdict = match (occupancy.crowding(limits), unread) {
+    let verdict = match (evidence(services, range, bands, allocated, limits, unread.is_some()), unread) {
         (None, None) => Verdict::Healthy,
         (None, Some(gap)) => Verdict::Unknown(gap.clone()),
-        (Some(crowding), _) => Verdict::Problem(evidence(services, range, &occupancy, crowding, unread.is_some())),
+        (Some(evidence), _) => Verdict::Problem(evidence),
     };
     Ok(vec![Judgement::of(Subject::cluster(), verdict)])
 }
 
-struct Occupancy {
-    bands: Bands,
-    fixed: u32,
-    dynamic: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Crowding {
-    /// The dynamic band is nearly full.
-    Near,
-    /// The dynamic band is full: the API server chooses ports from the static band.
-    Spilled,
-    /// Every port of the range is in use.
-    Full,
-}
-
-impl Occupancy {
-    fn of(allocated: &BTreeMap<u16, Allocated<'_>>, bands: Bands) -> Self {
-        let within = |band: PortRange| {
-            let count = allocated.range(band.first..=band.last).count();
-            u32::try_from(count).expect("at most 65,536 ports")
-        };
-        Self { bands, fixed: bands.fixed.map_or(0, within), dynamic: within(bands.dynamic) }
-    }
-
-    fn crowding(&self, limits: &Limits) -> Option<Crowding> {
-        let size = self.bands.dynamic.size();
-        let static_full = self.bands.fixed.is_none_or(|band| self.fixed == band.size());
-        let near = u64::from(self.dynamic) * 100 >= u64::from(size) * u64::from(limits.band_warning_percent);
-        match (self.dynamic == size, static_full) {
-            (true, true) => Some(Crowding::Full),
-            (true, false) => Some(Crowding::Spilled),
-            (false, _) => near.then_some(Crowding::Near),
-        }
-    }
-}
-
-/// `at_least` is true if an unread Service may use more ports.
+/// `None` if enough ports of the dynamic band are free. `at_least` is true if an unread Service may use more ports.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
-    occupancy: &Occupancy,
-    crowding: Crowding,
+    Bands { fixed, dynamic }: Bands,
+    allocated: &BTreeMap<u16, Allocated<'_>>,
+    limits: &Limits,
     at_least: bool,
-) -> Evidence {
-    let (severity, state, summary) = match crowding {
-        Crowding::Near => {
+) -> Option<Evidence> {
+    let used_in = |band: PortRange| allocated.range(band.first..=band.last).count() as u64;
+    let (used, size) = (used_in(dynamic), u64::from(dynamic.size()));
+    let (severity, state, summary) = match fixed.is_none_or(|band| used_in(band) == u64::from(band.size())) {
+        _ if used < size && used * 100 < size * u64::from(limits.band_warning_percent) => return None,
+        _ if used < size => {
             (Severity::Warning, "crowded", "The dynamic band of the NodePort range is filling up.".to_owned())
         }
-        Crowding::Spilled => (
+        false => (
             Severity::Warning,
             "spilled",
             "The dynamic band of the NodePort range is full: automatic nodePorts are taken from the static band."
                 .to_owned(),
         ),
-        Crowding::Full => (
+        true => (
             Severity::Critical,
             "full",
             format!("The NodePort range {} is full: no Service gets a nodePort any more.", range.range),
         ),
     };
-    let Bands { fixed, dynamic } = occupancy.bands;
     let least = if at_least { "at least " } else { "" };
     let fixed_words = match fixed {
         None => "none".to_owned(),
-        Some(band) => format!("{band}: {least}{} of {} ports allocated", occupancy.fixed, band.size()),
+        Some(band) => format!("{band}: {least}{} of {} ports allocated", used_in(band), band.size()),
     };
     let evidence = Evidence::new(severity, summary)
         .in_cluster()
@@ -106,22 +72,20 @@ fn evidence(
         .value("state", state)
         .value("NodePort range", range_in_words(range))
         .value("static band", fixed_words)
-        .value(
-            "dynamic band",
-            format!("{dynamic}: {least}{} of {} ports allocated", occupancy.dynamic, dynamic.size()),
-        );
+        .value("dynamic band", format!("{dynamic}: {least}{used} of {size} ports allocated"));
     let spilled = fixed.map(|band| automatic_in(services, band)).unwrap_or_default();
     let evidence = match spilled.is_empty() {
         true => evidence,
         false => evidence.value("automatic ports in the static band", listed(spilled)),
     };
-    evidence
+    let evidence = evidence
         .value("most nodePorts", most_ports_in_words(services))
         .remedy(Step::advice(
             "extend --service-node-port-range of every kube-apiserver upwards, and all settings that reserve or filter the old range",
         ))
-        .remedy(give_node_ports_back())
-        .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
+        .remedy(give_node_ports_back());
+    let quota = "limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`";
+    Some(evidence.remedy(Step::advice(quota)))
 }
 
 /// The ports of a band that the API server chose itself, according to managedFields.

@@ -28,11 +28,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Err(gap) => return Err(gap),
     };
     let by_default = default_of_cilium(snapshot);
-    let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(round, range, claim));
-    let claims = judged(&Subject::cluster(), claims);
+    let verdict = |found: Result<Evidence, Gap>| found.map_or_else(Verdict::Unknown, Verdict::Problem);
+    let claims = claims.into_iter().chain(&by_default).filter_map(|claim| claimed(round, range, claim).transpose());
+    let mut judgements = Judgement::each(&Subject::cluster(), claims.map(verdict));
     // Reserved ports are a setting of each node.
-    let reserved = judged(&Subject::this_node(snapshot), [reserved(round, range)]);
-    Ok(claims.into_iter().chain(reserved).collect())
+    let reserved = reserved(round, range).transpose();
+    judgements.extend(Judgement::each(&Subject::this_node(snapshot), reserved.map(verdict)));
+    Ok(judgements)
 }
 
 /// Whether the other component's range has an effect in the proxy's mode. True if the mode is not known.
@@ -55,19 +57,6 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
         ranges: Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]),
         place: format!("{}, which keeps the default", config.place),
     })
-}
-
-fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
-    let verdicts = found.into_iter().filter_map(|found| match found {
-        Ok(problem) => problem.map(Verdict::Problem),
-        Err(gap) => Some(Verdict::Unknown(gap)),
-    });
-    let mut verdicts: Vec<Verdict> = verdicts.collect();
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::Healthy);
-    }
-    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
-    verdicts.into_iter().map(judgement).collect()
 }
 
 /// The finding about ports that the API server allocates, but that are not in the range of another component.

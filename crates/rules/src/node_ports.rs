@@ -22,12 +22,10 @@ pub(super) struct Bands {
 /// The bands of a range. The static band has `size <= 16: none, else clamp(size / 32, 16, 128)` ports (kubernetes
 /// pkg/registry/core/service/portallocator/allocator.go).
 pub(super) fn bands(range: PortRange) -> Bands {
-    let size = range.size();
-    let offset = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
-    let offset = u16::try_from(offset).expect("at most 128");
-    if offset == 0 {
+    if range.size() <= 16 {
         return Bands { fixed: None, dynamic: range };
     }
+    let offset = u16::try_from((range.size() / 32).clamp(16, 128)).expect("at most 128");
     let first = range.first + offset;
     Bands {
         fixed: Some(PortRange { first: range.first, last: first - 1 }),
@@ -113,7 +111,8 @@ pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     )
 }
 
-pub(super) fn range_in_words(range: &NodePortRange) -> String {
+/// The NodePort range and its source, as text.
+pub fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
 
@@ -122,7 +121,7 @@ pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
 }
 
 /// The ports as text: `2703,30000-32767`. A long text is cut. `none` if there are no ports.
-pub(super) fn ports_in_words(ports: &PortSet) -> String {
+pub fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();
     }
@@ -135,7 +134,8 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-pub(super) fn counted(ports: &PortSet) -> String {
+/// The ports and their number, as text: `53,80 (2 ports)`.
+pub fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }
 

@@ -16,6 +16,7 @@ use super::{
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, SubjectKind, Verdict};
+use portreeve_dataplane::ByPort;
 use portreeve_facts::{
     ClaimOf, ContainerPort, Controller, Pod, Protocol, Reading, ServiceName, Snapshot, Source, Unread, WaitingPod, Why,
     Workload,
@@ -57,20 +58,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let waits_here = |pod: &&WaitingPod| {
         pod.may_be_on(node) && !arrived.contains(&(&pod.namespace, &pod.name)) && !is_over(&here, pod)
     };
-    let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
-    for pod in &here {
-        for (number, port) in pod.node_ports() {
-            by_number.entry((number, port.protocol)).or_default().push((pod, port));
-        }
-    }
+    let by_port = by_port(here.iter().copied());
     let mut capped = Capped::of(snapshot, Source::WaitingPods);
     let mut left = MOST_COMPARED;
     let every = all_alike(waiting.iter().map(AsRef::as_ref).filter(waits_here));
     for alike in in_turns(every).into_iter().filter(|alike| !alike.is_given_up(snapshot)) {
         for port in &alike.oldest.ports {
-            let Some(held) = port.host_port.and_then(|number| by_number.get(&(number, port.protocol))) else {
-                continue;
-            };
+            let held = port.host_port.map_or(&[][..], |number| by_port.at((port.protocol, number)));
             let Some(fewer) = left.checked_sub(held.len()) else {
                 capped.leave_out();
                 return Ok(capped.all());
@@ -87,18 +81,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// A DaemonSet's pod will wait on each node on which another pod has the port.
 fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
-    let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
     let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
-    for pod in pods.iter().map(AsRef::as_ref).filter(stays).filter(|_| !to_come.is_empty()) {
-        for (number, port) in pod.node_ports() {
-            by_number.entry((number, port.protocol)).or_default().push((pod, port));
-        }
-    }
+    let by_port = by_port(pods.iter().map(AsRef::as_ref).filter(stays).filter(|_| !to_come.is_empty()));
     let mut judgements = Vec::new();
     for workload in to_come {
         for (number, wanted) in workload.node_ports() {
-            let held = by_number.get(&(number, wanted.protocol)).into_iter().flatten();
-            let Some((holder, _)) = held.clone().find(|(_, port)| ports_conflict(port, wanted)) else { continue };
+            let mut held = by_port.at((wanted.protocol, number)).iter();
+            let Some((holder, _)) = held.find(|(_, port)| ports_conflict(port, wanted)) else { continue };
             judgements.push(Judgement::on_port(
                 Subject::cluster(),
                 (wanted.protocol, number),
@@ -137,6 +126,10 @@ fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
 }
 
 type Held<'a> = (&'a Pod, &'a ContainerPort);
+
+fn by_port<'a>(pods: impl Iterator<Item = &'a Pod>) -> ByPort<Held<'a>> {
+    ByPort::of(pods.flat_map(|pod| pod.node_ports().map(move |(number, port)| ((port.protocol, number), (pod, port)))))
+}
 
 /// Pods of one controller that wait for one port, and differ only in their names.
 struct Alike<'a> {

@@ -9,6 +9,9 @@ use portreeve_facts::{
     Snapshot, Source, Unread, Why, Workload, WorkloadKind,
 };
 
+/// The longest time between two failures of a container, in seconds: a pause of five minutes, then five minutes until
+/// the next failure.
+pub(super) const LONGEST_BACK_OFF: i64 = 600;
 /// If a pod still runs this number of seconds after its grace period, rules assume that the pod does not end.
 pub(super) const OVERDUE: i64 = 60;
 /// The longest grace period that rules wait for, in seconds. Some pods have a grace period of a week.
@@ -31,6 +34,12 @@ pub(super) fn waits_for(pod: &Pod, is_one: impl Fn(Port) -> bool) -> bool {
     let mut ports = pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use);
     let is_unready = pod.host_network && !pod.ready && pod.ends.is_none();
     is_unready && ports.any(|it| is_one((it.protocol, it.port)))
+}
+
+/// Whether a container ended with an error, and has run for less than [`LONGEST_BACK_OFF`] since its last start.
+pub(super) fn is_failing(snapshot: &Snapshot, pod: &Pod) -> bool {
+    let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
+    pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
 }
 
 /// Whether a pod is being deleted, and will soon release its ports.
@@ -108,28 +117,13 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     Pod {
         namespace: namespace.clone(),
         name: name.clone(),
-        uid: None,
-        config_hash: None,
         controller: Some(Controller { kind: kind.name().to_owned(), name: name.clone() }),
-        service_lb_of: None,
-        ends: None,
-        node: None,
         host_network: *host_network,
-        finished: false,
-        ready: false,
         running: snapshot.cluster.pods.known(Unread::Doubted).map(|_| false),
-        failing: false,
-        restarted: None,
-        scheduled: None,
         ips,
         ports: ports.clone(),
         probed: probed.clone(),
-        containers: Vec::new(),
-        reported_in_use: Vec::new(),
-        more_networks: false,
-        own_ports: Vec::new(),
-        ip_local_port_range: None,
-        ip_local_reserved_ports: None,
+        ..Pod::default()
     }
 }
 

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{FreePorts, Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
-use portreeve_facts::{
-    Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
-};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
 /// The use of the NodePort range. A port that is not listed is free, unless unread input contains the port's user.
 #[derive(Clone, Debug)]
@@ -140,8 +138,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
-    unread.extend(if_requested(snapshot.cluster.waiting_pods.get()).err());
-    unread.extend(round.needs().with(&[Source::ProxyConfig, Source::OwnPort]).err());
+    unread.extend(round.needs().unread().cloned());
     let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
         let used = used.entry(number).or_default();
@@ -218,14 +215,8 @@ mod tests {
         let waits = WaitingPod {
             namespace: "default".to_owned(),
             name: "waits".to_owned(),
-            uid: None,
-            controller: None,
-            service_lb_of: None,
-            meant_for: None,
-            everywhere: false,
-            rejected: false,
             ports: vec![ContainerPort { host_port: Some(30003), ..port(80) }],
-            since: None,
+            ..WaitingPod::default()
         };
         let elsewhere = WaitingPod {
             meant_for: Some("n2".to_owned()),
@@ -243,8 +234,10 @@ mod tests {
         let unread = port_usage(&world).expect("the range is known").unread;
         assert_eq!(unread.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::WaitingPods]);
         world.own_port = gap(Source::OwnPort, Why::Unreachable);
+        let world = world.with_config(|config| config.healthz_bind_address = Some("nowhere".to_owned()));
         let unread = port_usage(&world).expect("the range is known").unread;
-        assert_eq!(unread.last().map(|gap| gap.source), Some(Source::OwnPort));
+        let sources: Vec<_> = unread.iter().map(|gap| gap.source).collect();
+        assert_eq!(sources, [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort]);
     }
 
     #[test]

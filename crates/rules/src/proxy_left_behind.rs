@@ -30,8 +30,6 @@ const NFTABLES_TABLE: &str = "kube-proxy";
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let subject = Subject::this_node(snapshot);
-    let judgement = |verdict| Judgement::of(subject.clone(), verdict);
     let mode = snapshot.proxy_mode();
     let servers = servers_of_services(snapshot, interfaces);
     let traces = traces(snapshot, interfaces, &servers);
@@ -71,10 +69,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     gaps.extend(snapshot.kernel.ip_vs.gap().filter(|gap| gap.why != Why::NotSupported).cloned());
 
     let words = mode_in_words(&mode);
-    let healthy = problems.is_empty() && gaps.is_empty();
     let merged = problems.into_iter().reduce(Evidence::merge).map(|it| Verdict::Problem(it.value("proxy mode", words)));
-    let unknown = gaps.into_iter().map(Verdict::Unknown);
-    Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
+    let verdicts = merged.into_iter().chain(gaps.into_iter().map(Verdict::Unknown));
+    Ok(Judgement::each(&Subject::this_node(snapshot), verdicts))
 }
 
 const CHAINS: &str = "iptables chains";

@@ -24,13 +24,9 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     if ports.is_empty() {
         return Ok(Vec::new());
     }
-    let verdict = match judge(round, services, &ports, limits) {
-        Ok(None) => Verdict::Healthy,
-        Ok(Some(evidence)) => Verdict::Problem(evidence),
-        Err(gap) => Verdict::Unknown(gap),
-    };
-    let subject = Subject::this_node(snapshot);
-    Ok(vec![Judgement::of(subject, verdict)])
+    let found = judge(round, services, &ports, limits).transpose();
+    let verdict = found.map(|found| found.map_or_else(Verdict::Unknown, Verdict::Problem));
+    Ok(Judgement::each(&Subject::this_node(snapshot), verdict))
 }
 
 /// No version of kube-proxy opens a socket for SCTP.

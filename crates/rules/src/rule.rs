@@ -5,7 +5,7 @@ use super::{
     ids::{Id, Rows},
     socket_needs::SocketNeed,
 };
-use crate::findings::{Judgements, RuleId, Severity, Verdict};
+use crate::findings::{Judgements, RuleId, Verdict};
 use portreeve_dataplane::Round;
 use portreeve_facts::Source;
 
@@ -23,8 +23,9 @@ pub struct Rule {
     pub uses: &'static [Source],
     /// The facts about sockets that the rule needs, and the ports of these sockets.
     pub socket_needs: &'static [SocketNeed],
-    /// The number of scans that a problem must last before an agent reports it.
-    pub patience: Patience,
+    /// Whether an agent reports a problem after one scan, because the problem is permanent. Otherwise a problem must
+    /// last for two scans, because creations, rollouts and restarts cause short problems.
+    pub at_once: bool,
     /// The function that judges.
     pub check: fn(&Round<'_>, &Limits) -> Judgements,
 }
@@ -37,7 +38,7 @@ impl Rule {
         needs: &'static [Source],
         check: fn(&Round<'_>, &Limits) -> Judgements,
     ) -> Self {
-        Self { id, variants, needs, uses: &[], socket_needs: &[], patience: Patience::TwoScans, check }
+        Self { id, variants, needs, uses: &[], socket_needs: &[], at_once: false, check }
     }
 
     pub(super) const fn uses(self, uses: &'static [Source]) -> Self {
@@ -49,7 +50,7 @@ impl Rule {
     }
 
     pub(super) const fn at_once(self) -> Self {
-        Self { patience: Patience::One, ..self }
+        Self { at_once: true, ..self }
     }
 
     /// Whether the rule uses these facts, if the facts are in [`super::SELDOM`].
@@ -67,29 +68,16 @@ impl Rule {
         Rows { rule: self.id.name, variants: self.variants }
     }
 
-    /// The worst severity that the rule reports.
-    pub fn ceiling(&self) -> Severity {
-        self.rows().ceiling()
-    }
-
     /// The rule's result in this round. Every problem names its variant.
     pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
         let mut judgements = (self.check)(round, limits)?;
         for judgement in &mut judgements {
-            if let Verdict::Problem(evidence) = &mut judgement.verdict {
-                evidence.variant = evidence.variant_of(self.variants);
+            if let Verdict::Problem(evidence) = &mut judgement.verdict
+                && evidence.variant.is_empty()
+            {
+                evidence.variant = self.variants.first().copied().unwrap_or_default();
             }
         }
         Ok(judgements)
     }
-}
-
-/// The number of scans that a problem must last before an agent reports it. `check` makes only one scan, and reports
-/// each problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Two scans in sequence, because creations, rollouts and restarts cause short problems.
-    TwoScans,
-    /// One scan, because the problem is permanent.
-    One,
 }

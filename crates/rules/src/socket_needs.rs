@@ -64,16 +64,11 @@ impl Ports {
                 container_ports(cluster, |_| true).filter_map(|port| port.host_port).chain(to_come).collect()
             }
             Self::HostNetworkPods => container_ports(cluster, |pod| pod.host_network).map(|port| port.port).collect(),
-            Self::UnreadyHostNetworkPods => {
-                let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
-                let ports = |pod: &'_ Pod| {
-                    pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use).map(|it| it.port).collect()
-                };
-                blocked
-                    .flat_map::<Vec<u16>, _>(ports)
-                    .chain(wanted(cluster, |workload| workload.host_network))
-                    .collect()
-            }
+            Self::UnreadyHostNetworkPods => pods(cluster, |pod| pod.host_network && !pod.ready)
+                .flat_map(|pod| pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use))
+                .map(|port| port.port)
+                .chain(wanted(cluster, |workload| workload.host_network))
+                .collect(),
             Self::Proxy => [PROXY_METRICS, configured_health(cluster).unwrap_or(PROXY_HEALTH)].into_iter().collect(),
         }
     }

@@ -223,21 +223,15 @@ fn difference(one: &Link, other: &Link) -> String {
     if one.kind != other.kind {
         return format!("{} is {}, {} is {}", one.name, kind(one), other.name, kind(other));
     }
-    match (is_external(one), is_external(other)) {
-        (true, false) => {
-            format!(
-                "{} has the option `external`, and gets the packets of every VNI; {} has no such option",
-                one.name, other.name
-            )
-        }
-        (false, true) => {
-            format!(
-                "{} has the option `external`, and gets the packets of every VNI; {} has no such option",
-                other.name, one.name
-            )
-        }
-        _ => "their receive options differ".to_owned(),
-    }
+    let (external, other) = match (is_external(one), is_external(other)) {
+        (true, false) => (one, other),
+        (false, true) => (other, one),
+        _ => return "their receive options differ".to_owned(),
+    };
+    format!(
+        "{} has the option `external`, and gets the packets of every VNI; {} has no such option",
+        external.name, other.name
+    )
 }
 
 fn another_port(whose: &str, settings: &[&str]) -> Remedy {

@@ -230,29 +230,11 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
     let (namespace, name) = parted(words.word(), '/', line);
     let mut pod = Pod {
         namespace: namespace.to_owned(),
-        uid: None,
         name: name.to_owned(),
-        config_hash: None,
-        controller: None,
-        service_lb_of: None,
-        ends: None,
         node: Some("n1".to_owned()),
-        host_network: false,
-        finished: false,
         ready: true,
         running: Some(true),
-        failing: false,
-        restarted: None,
-        scheduled: None,
-        ips: Vec::new(),
-        ports: Vec::new(),
-        probed: Vec::new(),
-        own_ports: Vec::new(),
-        containers: Vec::new(),
-        reported_in_use: Vec::new(),
-        more_networks: false,
-        ip_local_port_range: None,
-        ip_local_reserved_ports: None,
+        ..Pod::default()
     };
     let mut count = None;
     while let Some(word) = words.next() {

@@ -37,8 +37,7 @@ fn judged(snapshot: &Snapshot) -> Board {
     let opinions = rules::run_rules(RULES, &round, &limits);
     let round = opinions.map(|it| Turn {
         rows: it.rule.rows(),
-        patience: 1,
-        settle: Duration::ZERO,
+        settle: None,
         unread: Arc::default(),
         judgements: it.judgements.expect("no rule panics"),
     });

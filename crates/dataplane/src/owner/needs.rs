@@ -11,10 +11,6 @@ use super::{
 };
 use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Unread, Why};
 
-/// Unread inputs that may contain more needs. Unread Pods and Services are not in this list, because the field `unread`
-/// of the answer names them.
-const MAY_NEED: [Source; 3] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort];
-
 /// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
 pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
@@ -45,8 +41,7 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let more = more(BesideKind::Need, all.len());
     all.truncate(MOST);
     all.extend(more);
-    let unread = MAY_NEED.iter().filter_map(|source| round.needs().with(&[*source]).err());
-    let unread = unread.filter(|gap| gap.why != Why::NotRequested);
+    let unread = round.needs().unread();
     all.extend(unread.map(|gap| possible("perhaps a server that needs the port".to_owned(), &gap.detail)));
     all
 }

@@ -30,9 +30,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
         writeln!(out, "::{word} {}title={}::{}", properties(place), finding.name(), data(&message))?;
     }
     for it in &report.unknown {
-        let ((rows, gap), _) = it;
         let word = if decides(report, it) { "error" } else { "notice" };
-        writeln!(out, "::{word} title={rows}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
+        writeln!(out, "::{word} title={}::{}", it.rows, data(&format!("not known: {}", tidy(&it.gap.detail))))?;
     }
     Ok(())
 }

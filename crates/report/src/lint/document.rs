@@ -157,8 +157,7 @@ pub fn lint_schema() -> Schema {
 impl LintDocument {
     fn of(report: &LintReport) -> Self {
         let unknown = report.unknown.iter();
-        let unknown =
-            unknown.map(|((rows, gap), claims)| Unknown { claims: *claims, ..Unknown::of_rows(Some(*rows), gap) });
+        let unknown = unknown.map(|it| Unknown { claims: it.claims, ..Unknown::of_rows(Some(it.rows), &it.gap) });
         Self {
             schema: "portreeve.lint/v1",
             version: VERSION,

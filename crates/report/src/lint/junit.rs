@@ -19,8 +19,7 @@ pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));
     let quiet = junit_suite::of_rules(report.rules.iter().map(|rows| (*rows, reasons(report, rows))), found);
-    let undecided: BTreeSet<&Gap> =
-        report.unknown.iter().filter(|it| decides(report, *it)).map(|((_, gap), _)| gap).collect();
+    let undecided: BTreeSet<&Gap> = report.unknown.iter().filter(|it| decides(report, it)).map(|it| &it.gap).collect();
     let failures = report.failures.iter().map(failure).chain(undecided.into_iter().map(junit_suite::of_failure));
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     junit_suite::write("lint", None, cases, out)
@@ -54,6 +53,6 @@ fn at(mut case: TestCase, place: &Place) -> TestCase {
 /// The reasons why a rule did not run or could not judge. Empty if the rule judged.
 fn reasons<'a>(report: &'a LintReport, of: &Rows) -> Vec<&'a str> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
-    let unknown = report.unknown.keys().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());
+    let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());
     lacks.chain(unknown).collect()
 }

@@ -15,8 +15,10 @@ use super::{
     remedies::{joined, lines},
     terminal::tidy,
 };
-use portreeve_facts::Gap;
-use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
+use portreeve_rules::{
+    findings::{PlacedFinding, Unknown},
+    lint::LintReport,
+};
 
 /// The result, which is also the exit code. After a failure, or if a rule could not compare all objects, the result is
 /// not `Clear`.
@@ -34,18 +36,18 @@ pub fn is_undecided(report: &LintReport) -> bool {
 /// lacks the flags of a scan.
 pub(crate) fn undecided(report: &LintReport) -> Option<String> {
     let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
-    let open = report.unknown.iter().filter(|it| decides(report, *it));
+    let open = report.unknown.iter().filter(|it| decides(report, it));
     let open = not_judged(open.map(open_of), false);
     failed.into_iter().chain(open).reduce(|failed, open| format!("{failed}; {open}"))
 }
 
 /// Whether this unread input could hide a finding that sets the result.
-fn decides(report: &LintReport, unjudged: (&(Rows, Gap), &usize)) -> bool {
+fn decides(report: &LintReport, unjudged: &Unknown) -> bool {
     open_of(unjudged).decides(report.counts_from())
 }
 
-fn open_of(((rows, gap), claims): (&(Rows, Gap), &usize)) -> Open {
-    Open::of_rule(*rows, *claims, gap)
+fn open_of(unjudged: &Unknown) -> Open {
+    Open::of_rule(unjudged.rows, unjudged.claims, &unjudged.gap)
 }
 
 fn remedy(finding: &PlacedFinding) -> Vec<String> {

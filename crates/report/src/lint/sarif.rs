@@ -28,9 +28,8 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         failure
     });
     let unknown = report.unknown.iter().map(|it| {
-        let ((rows, gap), _) = it;
         let level = if decides(report, it) { "error" } else { "note" };
-        notification(level, gap, Some(*rows))
+        notification(level, &it.gap, Some(it.rows))
     });
     let not_run = report.not_run.iter().map(|(rows, why)| {
         let text = format!("not run: {}", tidy(why));

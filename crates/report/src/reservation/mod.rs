@@ -26,7 +26,7 @@ use super::{
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
 use portreeve_rules::{
     findings::Severity,
-    {FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList},
+    {FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList, counted, ports_in_words, range_in_words},
 };
 
 /// The ports that nodes reserve, and the nodes whose ports are unknown.
@@ -214,8 +214,8 @@ impl<'a> ReservationReport<'a> {
     fn values(&self, node: &NodeReservation) -> Vec<(&'static str, String)> {
         let mut values = vec![
             ("ip_local_port_range", node.ephemeral.to_string()),
-            ("ip_local_reserved_ports", node.reserved_in_words()),
-            ("NodePort range", tidy(&node.range_in_words())),
+            ("ip_local_reserved_ports", ports_in_words(&node.reserved)),
+            ("NodePort range", tidy(&range_in_words(&node.range))),
         ];
         if let Some(NodeGuard { run, ports }) = &node.guard {
             let state = match run {
@@ -228,7 +228,7 @@ impl<'a> ReservationReport<'a> {
             values.push(("guard", format!("{state}; it reserved {} of the reserved ports", ports.len())));
         }
         if !node.lacks(self.list).is_empty() {
-            values.push(("not reserved", node.lacks_in_words(self.list)));
+            values.push(("not reserved", counted(&node.lacks(self.list))));
         }
         let left = node.left_exposed(self.list).len();
         if left > 0 {

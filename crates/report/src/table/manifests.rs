@@ -127,7 +127,7 @@ impl Page<'_> {
             rows.push(("accepted", format!("{}, as annotations {ACCEPT} say", report.accepted)));
         }
         let failed = failures.iter().map(|(gap, _)| ("not read", gap.detail.clone()));
-        let unknown = unknown.keys().map(|(rows, gap)| ("not known", format!("{rows}: {}", gap.detail)));
+        let unknown = unknown.iter().map(|it| ("not known", format!("{}: {}", it.rows, it.gap.detail)));
         self.line(0, Ink::Heading, "What was judged")?;
         for (label, text) in rows.into_iter().chain(failed).chain(unknown) {
             self.labelled(label, 15, &self.wrapped(Ink::Plain, &text, 20))?;

@@ -77,10 +77,6 @@ impl Evidence {
         self
     }
 
-    pub(crate) fn variant_of(&self, all: &'static [&'static str]) -> &'static str {
-        if self.variant.is_empty() { all.first().copied().unwrap_or_default() } else { self.variant }
-    }
-
     /// Sets the outcome, if the rule has several outcomes. Each outcome has its own Event.
     #[must_use]
     pub fn outcome(mut self, outcome: &'static str) -> Self {

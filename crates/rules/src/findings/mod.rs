@@ -23,7 +23,7 @@ pub use scope::Scope;
 pub use severity::Severity;
 pub use subject::{Subject, SubjectKind};
 
-use crate::ids::Rows;
+use crate::{ids::Rows, wording::capital};
 pub use portreeve_facts::{Affected, Vantage};
 use portreeve_facts::{Gap, Protocol};
 
@@ -34,13 +34,7 @@ pub struct RuleId(pub &'static str);
 impl RuleId {
     /// The Event reason: `listener-on-node-port` is `ListenerOnNodePort`.
     pub fn reason(self) -> String {
-        self.0
-            .split('-')
-            .flat_map(|word| {
-                let mut letters = word.chars();
-                letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters)
-            })
-            .collect()
+        self.0.split('-').map(capital).collect()
     }
 }
 
@@ -67,6 +61,15 @@ impl Judgement {
     /// A judgement without a port.
     pub fn of(subject: Subject, verdict: Verdict) -> Self {
         Self { subject, port: None, protocol: None, verdict }
+    }
+
+    /// A judgement for each verdict about one subject. Without a verdict, the subject is healthy.
+    pub(crate) fn each(subject: &Subject, verdicts: impl IntoIterator<Item = Verdict>) -> Vec<Self> {
+        let mut all: Vec<_> = verdicts.into_iter().map(|verdict| Self::of(subject.clone(), verdict)).collect();
+        if all.is_empty() {
+            all.push(Self::of(subject.clone(), Verdict::Healthy));
+        }
+        all
     }
 
     /// A verdict about one port of a subject.

@@ -38,11 +38,9 @@ impl RoundTime {
 pub struct Turn {
     /// The findings that the rule can report.
     pub rows: Rows,
-    /// The number of consecutive rounds that must show a problem before the ledger raises it: 1 or 2.
-    pub patience: u8,
     /// The shortest duration of a problem that must last for two rounds, because two rounds may follow each other
-    /// quickly.
-    pub settle: Duration,
+    /// quickly. `None` if the ledger raises a problem in the first round.
+    pub settle: Option<Duration>,
     /// Objects that were not read in full. The rule's open findings about these objects stay open, unless the rule
     /// finds the objects healthy.
     pub unread: Arc<[Subject]>,
@@ -92,8 +90,8 @@ pub enum Clearance {
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// A problem that has not lasted long enough: the time of its first round, and the number of its rounds.
-    pending: BTreeMap<Key, (RoundTime, u8)>,
+    /// A problem that has not lasted long enough: the time of its first round.
+    pending: BTreeMap<Key, RoundTime>,
     unknown: Vec<Unknown>,
 }
 
@@ -153,7 +151,7 @@ impl Ledger {
         let seen: BTreeSet<Key> = problems.keys().cloned().collect();
         let mut observed: Vec<Change> = problems
             .into_iter()
-            .filter_map(|(key, evidence)| self.observe(at, (turn.patience, turn.settle), key, evidence))
+            .filter_map(|(key, evidence)| self.observe(at, turn.settle, key, evidence))
             .collect();
         let mut changes = Vec::new();
         for (gone, clearance) in self.clear(rows, &seen, &held, &healthy) {
@@ -208,13 +206,7 @@ impl Ledger {
             .collect()
     }
 
-    fn observe(
-        &mut self,
-        at: RoundTime,
-        (patience, settle): (u8, Duration),
-        key: Key,
-        evidence: Evidence,
-    ) -> Option<Change> {
+    fn observe(&mut self, at: RoundTime, settle: Option<Duration>, key: Key, evidence: Evidence) -> Option<Change> {
         // New words and values of a finding replace the old ones at once. A new severity, scope or outcome must last as
         // long as a new problem before it replaces the old one. If the subject was created again, all changes are taken
         // at once.
@@ -223,29 +215,25 @@ impl Ledger {
         {
             self.pending.remove(&key);
             return (open.evidence != evidence || open.key.subject.uid != key.subject.uid)
-                .then(|| Change::Changed(self.reopen(key, evidence)));
+                .then(|| self.put(key, evidence, at.at));
         }
-        let (since, rounds) =
-            self.pending.remove(&key).map_or((at, 1), |(since, rounds)| (since, rounds.saturating_add(1)));
-        if rounds < patience || (patience > 1 && at.since_start.saturating_sub(since.since_start) < settle) {
-            self.pending.insert(key, (since, rounds));
+        let first = self.pending.remove(&key);
+        let since = first.unwrap_or(at);
+        let is_new = |settle: Duration| first.is_none() || at.since_start.saturating_sub(since.since_start) < settle;
+        if settle.is_some_and(is_new) {
+            self.pending.insert(key, since);
             return None;
         }
-        if self.open.contains_key(&key) {
-            return Some(Change::Changed(self.reopen(key, evidence)));
-        }
-        let finding = Finding { key: key.clone(), evidence, since: since.at };
-        self.open.insert(key, finding.clone());
-        Some(Change::Raised(finding))
+        Some(self.put(key, evidence, since.at))
     }
 
-    /// If the subject of a finding is created again, the finding stays open, because the comparison of keys ignores the
-    /// uid.
-    fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
-        let since = self.open.remove(&key).expect("it is open").since;
-        let finding = Finding { key: key.clone(), evidence, since };
+    /// Opens a finding. An open finding keeps its start, even if its subject is created again, because the comparison
+    /// of keys ignores the uid.
+    fn put(&mut self, key: Key, evidence: Evidence, since: Timestamp) -> Change {
+        let open = self.open.remove(&key).map(|open| open.since);
+        let finding = Finding { key: key.clone(), evidence, since: open.unwrap_or(since) };
         self.open.insert(key, finding.clone());
-        finding
+        if open.is_some() { Change::Changed(finding) } else { Change::Raised(finding) }
     }
 }
 

@@ -19,7 +19,8 @@ fn gap() -> Gap {
 }
 
 fn turn(patience: u8, judgements: Judgements) -> Vec<Turn> {
-    vec![Turn { rows: ROWS, patience, settle: Duration::ZERO, unread: Arc::default(), judgements }]
+    let settle = (patience > 1).then_some(Duration::ZERO);
+    vec![Turn { rows: ROWS, settle, unread: Arc::default(), judgements }]
 }
 
 fn second(second: u64) -> RoundTime {
@@ -59,8 +60,8 @@ fn rounds_that_follow_each_other_fast_do_not_exhaust_patience() {
     let mut ledger = Ledger::default();
     let mut advance = |at| {
         let judgements = Ok(vec![problem("n", Severity::Warning)]);
-        let settle = Duration::from_secs(5);
-        ledger.advance(second(at), vec![Turn { rows: ROWS, patience: 2, settle, unread: Arc::default(), judgements }])
+        let settle = Some(Duration::from_secs(5));
+        ledger.advance(second(at), vec![Turn { rows: ROWS, settle, unread: Arc::default(), judgements }])
     };
     assert_eq!((advance(1), advance(2), advance(3)), (vec![], vec![], vec![]));
     assert!(matches!(&advance(6)[..], [Change::Raised(finding)] if finding.since == wall(1)));
@@ -180,15 +181,13 @@ fn a_clock_that_is_set_back_or_ahead_changes_nobodys_patience() {
     for hour in [-3600, 3600] {
         let mut ledger = Ledger::default();
         let mut round = |since_start: u64, at: i64| {
-            let settle = Duration::from_secs(5);
+            let settle = Some(Duration::from_secs(5));
             let time = RoundTime {
                 at: Timestamp::from_second(100_000 + at).expect("a time"),
                 since_start: Duration::from_secs(since_start),
             };
             let judgements = Ok(vec![problem("n", Severity::Warning)]);
-            ledger
-                .advance(time, vec![Turn { rows: ROWS, patience: 2, settle, unread: Arc::default(), judgements }])
-                .len()
+            ledger.advance(time, vec![Turn { rows: ROWS, settle, unread: Arc::default(), judgements }]).len()
         };
         assert_eq!([round(1, 1), round(3, 3 + hour), round(7, 7 + hour)], [0, 0, 1], "set by {hour} seconds");
     }

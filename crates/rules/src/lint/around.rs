@@ -14,16 +14,13 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotRequested);
     let lost = [("Services", cluster.services.gap()), ("Pods", pods), ("Nodes", nodes)];
     let mut failures: Vec<(Gap, Vec<&str>)> = Vec::new();
-    for (kind, gap) in lost.into_iter().filter_map(|(kind, gap)| Some((kind, gap?))) {
-        match failures.iter_mut().find(|(known, _)| known.detail == gap.detail) {
-            Some((_, kinds)) => kinds.push(kind),
-            None => failures.push((gap.clone(), vec![kind])),
-        }
-    }
+    let lost = lost.into_iter().filter_map(|(kind, gap)| Some((Some(kind), gap?)));
     let compared = [Source::Services, Source::Pods, Source::Nodes];
-    for gap in cluster.rejected.iter().filter(|gap| compared.contains(&gap.source)) {
-        if !failures.iter().any(|(known, _)| known.detail == gap.detail) {
-            failures.push((gap.clone(), Vec::new()));
+    let rejected = cluster.rejected.iter().filter(|gap| compared.contains(&gap.source)).map(|gap| (None, gap));
+    for (kind, gap) in lost.chain(rejected) {
+        match failures.iter_mut().find(|(known, _)| known.detail == gap.detail) {
+            Some((_, kinds)) => kinds.extend(kind),
+            None => failures.push((gap.clone(), kind.into_iter().collect())),
         }
     }
     let named = |(mut gap, kinds): (Gap, Vec<&str>)| {

@@ -12,22 +12,13 @@ use crate::{
     made_by,
 };
 use portreeve_facts::{
-    self as facts, Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol,
-    Reading, Refusal, Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, Reading, Refusal,
+    Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Source, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
 /// The names of the suggested NodePorts in the evidence, the most certain name first.
 pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service has"];
-
-/// The source of the objects with which manifests are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// No other objects: the manifests are judged alone.
-    Nowhere,
-    /// `--against`: a cluster, a file of its objects, or a snapshot.
-    Cluster,
-}
 
 /// Manifests, and the cluster or snapshot with which they are compared.
 #[derive(Clone, Debug)]
@@ -119,13 +110,7 @@ impl Linted {
     ///
     /// Without a source for the NodePort range, the range is the default. If a Service of the cluster has a nodePort
     /// outside the default, the range is unknown.
-    pub fn new(
-        manifests: Vec<Manifest>,
-        facts: ClusterFacts,
-        mut around: Snapshot,
-        range: &NodePortRange,
-        source: Source,
-    ) -> Self {
+    pub fn new(manifests: Vec<Manifest>, facts: ClusterFacts, mut around: Snapshot, range: &NodePortRange) -> Self {
         around.cluster.node_port_range = match doubt(range, &around.cluster, &facts) {
             Some(gap) => Reading::Gap(gap),
             None => Reading::Seen(range.clone()),
@@ -164,7 +149,7 @@ impl Linted {
                     "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
                     service.namespace, service.name
                 );
-                unsure.push((Arc::clone(&service), Gap::new(facts::Source::Services, Why::Ambiguous, detail)));
+                unsure.push((Arc::clone(&service), Gap::new(Source::Services, Why::Ambiguous, detail)));
             }
             service
         }));
@@ -197,10 +182,7 @@ impl Linted {
         if let Reading::Seen(listeners) = &mut around.kernel.listeners {
             listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
-        let free = match source {
-            Source::Cluster if has_services => numbers(&around),
-            _ => None,
-        };
+        let free = has_services.then(|| numbers(&around)).flatten();
         Self { manifests, snapshot: around, held: updated, unsure, free }
     }
 

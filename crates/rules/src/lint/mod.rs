@@ -19,5 +19,5 @@ mod shared;
 pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{doubt, range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
-pub use linted::{Linted, SUGGESTIONS, Source};
+pub use linted::{Linted, SUGGESTIONS};
 pub use report::{Found, LintReport, lint};

@@ -8,7 +8,7 @@ use std::{
 use super::{Linted, accepted::accepts_all, moved_number, port_field_refused, shared};
 use crate::{
     OF_MANIFESTS, Rule,
-    findings::{PlacedFinding, Severity, SubjectKind},
+    findings::{PlacedFinding, Severity, SubjectKind, Unknown},
     ids::Rows,
     node_port_claimed_twice,
 };
@@ -21,9 +21,8 @@ pub struct LintReport {
     pub findings: Vec<PlacedFinding>,
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not judge some object, with the reason, and the number of ports and objects that the rule could
-    /// not judge. The number is 0 if the rule could not judge at all.
-    pub unknown: BTreeMap<(Rows, Gap), usize>,
+    /// Rules that could not judge some object, without the subject.
+    pub unknown: Vec<Unknown>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
     /// The chosen rules that did not run, and the missing input for each rule.
@@ -79,7 +78,8 @@ impl LintReport {
 pub struct Found {
     /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
-    /// As in [`LintReport::unknown`].
+    /// Rules that could not judge some object, with the reason, and the number of ports and objects that the rule could
+    /// not judge. The number is 0 if the rule could not judge at all.
     pub unknown: BTreeMap<(Rows, Gap), usize>,
     /// Rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,

@@ -6,7 +6,7 @@ use crate::{
     findings::StepKind,
     {
         expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
-        pods::OVERDUE,
+        pods::{LONGEST_BACK_OFF, OVERDUE},
     },
 };
 use portreeve_facts::{
