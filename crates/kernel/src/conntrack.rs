@@ -14,7 +14,7 @@ use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 
 use super::{
     freshness::ScanCounter,
-    netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
+    netlink::{Family, Malformed, Message, Request, attribute, attributes, bytes_at, connection},
     privileges::require_net_admin,
     root::{Root, read_text},
 };
@@ -141,7 +141,8 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
 
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
     // `struct nfgenmsg`: all families, version 0.
-    let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
+    let number = |kind, number: u32| attribute(kind, &number.to_be_bytes());
+    let body = [&[0; 4], &number(CTA_STATUS, status)[..], &number(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
@@ -174,10 +175,6 @@ fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
         return None;
     };
     Some(Gap::new(Source::Conntrack, Why::NotRequested, why))
-}
-
-fn be32(kind: u16, number: u32) -> Vec<u8> {
-    [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
 #[derive(Default)]
@@ -343,7 +340,8 @@ impl Tuple {
     }
 }
 
-fn protocol([number]: [u8; 1]) -> Option<Protocol> {
+/// The protocol with this number. `None` if no Service can have it.
+pub(crate) fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     match i32::from(number) {
         IPPROTO_TCP => Some(Protocol::Tcp),
         IPPROTO_UDP => Some(Protocol::Udp),
@@ -369,7 +367,7 @@ fn tcp_state(info: &[u8]) -> Result<Option<u8>, Malformed> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::netlink::attribute, *};
+    use super::*;
 
     #[test]
     fn pools_are_kept_only_while_ports_lack() {

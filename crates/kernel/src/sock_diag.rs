@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{
-    netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
+    netlink::{Malformed, Request, SockDiagConnection, attribute, attributes, bytes_at},
     record::{Record, SocketRequest},
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
@@ -154,8 +154,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
             program.extend(operation(INET_DIAG_BC_JMP, JUMP, left - 2 * TEST));
         }
     }
-    let whole = u16::try_from(4 + program.len()).unwrap_or(u16::MAX);
-    [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
+    attribute(INET_DIAG_REQ_BYTECODE, &program)
 }
 
 /// Parses `struct inet_diag_msg` and its attributes. `None` for a family or a state that [`Record`] does not have.
