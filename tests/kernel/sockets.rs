@@ -13,7 +13,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
 use portreeve_facts::{Clients, Gap, Owner, PortRange, PortSet, Protocol, Socket, State, Why};
-use portreeve_kernel::{ConnectionsWanted, Counting, Sockets};
+use portreeve_kernel::{Counting, Sockets};
 
 use crate::{namespace::Namespace, process::eventually};
 
@@ -332,9 +332,8 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
     let (listeners, listed) = (listeners(), "443,30080-30082,40007,65000".parse().expect("ports"));
     let counted = PortSet::from(PortRange { first: 40000, last: 40099 });
     let counting = Counting { ports: &counted, at_most: None, worth_walking: 1, tcp_tw_reuse: Some(2) };
-    let wanted = ConnectionsWanted { clients: Some(&listed), counting: Some(&counting) };
     for sockets in [live(), Sockets::recorded(Path::new("/proc/thread-self/net"))] {
-        let both = sockets.connections(wanted, &listeners);
+        let both = sockets.connections(Some(&listed), Some(&counting), &listeners);
         // After one second, the kernel repeats the SYN of the hanging connection. So the comparison ignores
         // `retransmits`.
         let clients = |clients: Result<Clients, Gap>| {
@@ -349,7 +348,7 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
         assert_eq!(ports, BTreeSet::from([30080, 30081, 30082, 40007]));
         let used: u32 = both.counted.expect("counts").ephemeral.busiest.iter().map(|one| one.used).sum();
         assert_eq!(used, 3, "both families, and the connection that is also listed");
-        let neither = sockets.connections(ConnectionsWanted::default(), &listeners);
+        let neither = sockets.connections(None, None, &listeners);
         assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotRequested);
         assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotRequested);
     }

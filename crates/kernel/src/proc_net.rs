@@ -61,10 +61,10 @@ pub fn walk<T>(
             {
                 continue;
             }
-            Err(error) => return Err(request.gap(why(&error), format!("{}: {error}", path.display()))),
+            Err(error) => return Err(Gap::new(request.source, why(&error), format!("{}: {error}", path.display()))),
         };
         read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), request.protocol, family, &mut take)
-            .map_err(|(why, detail)| request.gap(why, format!("{}: {detail}", path.display())))?;
+            .map_err(|(why, detail)| Gap::new(request.source, why, format!("{}: {detail}", path.display())))?;
     }
     Ok(collected)
 }
@@ -224,13 +224,7 @@ mod tests {
     #[test]
     fn a_missing_table_is_unread_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
-        let request = SocketRequest {
-            source: Source::Listeners,
-            protocol: Protocol::Tcp,
-            states: States::LISTENING,
-            ports: None,
-            peers: None,
-        };
+        let request = SocketRequest::new(Source::Listeners, Protocol::Tcp, States::LISTENING, None);
         let walk = || walk(net.path(), &request, 0, |seen, _| *seen += 1);
         assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
         std::fs::write(net.path().join("tcp"), TCP).expect("written");

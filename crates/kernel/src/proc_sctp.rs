@@ -128,8 +128,7 @@ mod tests {
         std::fs::create_dir(net.path().join("sctp")).expect("a directory");
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
         std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
-        let request =
-            SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+        let request = SocketRequest::new(Source::Listeners, Protocol::Sctp, states, None);
         proc_net::walk(net.path(), &request, Vec::new(), |seen, it| {
             let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
             seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
@@ -184,8 +183,7 @@ mod tests {
     fn there_is_no_sctp_without_tables() {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
-            let request =
-                SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+            let request = SocketRequest::new(Source::Listeners, Protocol::Sctp, states, None);
             assert_eq!(
                 proc_net::walk(net.path(), &request, 0, |seen, _| *seen += 1).expect_err("no table").why,
                 Why::NotSupported

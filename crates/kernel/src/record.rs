@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State, Why};
+use portreeve_facts::{Family, Owner, PortSet, Protocol, Socket, Source, State};
 
 /// The facts of one socket in a socket table. The fields are the fields of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,18 +116,18 @@ pub struct SocketRequest<'a> {
     pub peers: Option<&'a PortSet>,
 }
 
-impl SocketRequest<'_> {
+impl<'a> SocketRequest<'a> {
+    /// A request for sockets on these local ports, with any peers.
+    pub fn new(source: Source, protocol: Protocol, states: States, ports: Option<&'a PortSet>) -> Self {
+        Self { source, protocol, states, ports, peers: None }
+    }
+
     /// Whether a request includes this socket. A reader may get sockets that were not requested.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
             && self.ports.is_none_or(|ports| ports.contains(record.local_port))
             && self.peers.is_none_or(|ports| ports.contains(record.remote_port))
-    }
-
-    /// A `Gap` of this request's source.
-    pub fn gap(&self, why: Why, detail: String) -> Gap {
-        Gap::new(self.source, why, detail)
     }
 }
 

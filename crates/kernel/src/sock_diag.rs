@@ -382,13 +382,7 @@ mod tests {
     #[test]
     fn one_walk_serves_both_families_of_tcp() {
         let ports: PortSet = "30000-30010".parse().expect("ports");
-        let request = |protocol| SocketRequest {
-            source: Source::Clients,
-            protocol,
-            states: States::WITH_PEER,
-            ports: Some(&ports),
-            peers: None,
-        };
+        let request = |protocol| SocketRequest::new(Source::Clients, protocol, States::WITH_PEER, Some(&ports));
         let tcp = requests(&request(Protocol::Tcp), &Family::BOTH);
         assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
         let udp = requests(&request(Protocol::Udp), &Family::BOTH);

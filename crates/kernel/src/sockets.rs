@@ -67,7 +67,7 @@ impl Sockets {
         let (mut sctp, mut no_udp) = (true, None);
         for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
-            let request = SocketRequest { source: Source::Listeners, protocol, states, ports: None, peers: None };
+            let request = SocketRequest::new(Source::Listeners, protocol, states, None);
             let room = most - records.len();
             let seen = self.walk(&request, Vec::new(), |seen: &mut Vec<Record>, record| {
                 if seen.len() <= room {
