@@ -66,14 +66,6 @@ impl Sockets {
         Connections { clients, counted }
     }
 
-    /// The sockets with a peer whose local port is in `ports`, in the order of [`Self::connections`].
-    ///
-    /// # Errors
-    /// A [`Gap`] of [`Source::Clients`] when TCP or UDP cannot be read.
-    pub fn clients(&self, ports: &PortSet, listeners: &[Socket]) -> Result<Clients, Gap> {
-        self.connections(Some(ports), None, listeners).clients
-    }
-
     /// The use of ephemeral ports, as [`Self::connections`] counts it.
     ///
     /// # Errors
@@ -115,7 +107,7 @@ impl Sockets {
     /// connect.
     ///
     /// # Errors
-    /// As [`Self::clients`].
+    /// A [`Gap`] of [`Source::Clients`] when TCP cannot be read.
     pub fn walk_again(
         &self,
         mut clients: Clients,
