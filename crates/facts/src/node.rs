@@ -292,7 +292,7 @@ impl Interfaces {
 }
 
 /// One link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The link's interface index.
     pub index: u32,

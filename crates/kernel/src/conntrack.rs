@@ -13,14 +13,14 @@ use std::{
 use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 
 use super::{
-    freshness::ScanCounter,
+    known::ScanCounter,
     netlink::{Family, Malformed, Message, Request, attribute, attributes, bytes_at, connection},
     privileges::require_net_admin,
-    root::{Root, read_text},
+    root::{Root, read_text, read_value},
 };
 use portreeve_facts::{
     Gap, Interfaces, Masquerade, MasqueradePool, MasqueradedFlow, NodeQuery, PortRange, PortSet, Protocol, Reading,
-    Source, Why, text,
+    Source, Why,
 };
 
 /// The counts of flows, kept between scans. The table has 262,144 buckets, so reading an empty table takes about 10 to
@@ -158,12 +158,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: boo
 
 /// The number of flows that the kernel tracks in the network namespace of the calling thread.
 fn flows(root: &Root) -> Result<u64, Gap> {
-    let path = root.file("proc/sys/net/netfilter/nf_conntrack_count");
-    let content = read_text(Source::Conntrack, &path, 64)?;
-    content.trim().parse().map_err(|_| {
-        let seen = text::clean(&content, 64);
-        Gap::new(Source::Conntrack, Why::Malformed, format!("{}: {seen:?} is not a number", path.display()))
-    })
+    read_value(Source::Conntrack, &root.file("proc/sys/net/netfilter/nf_conntrack_count"), 64, "a number")
 }
 
 fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {

@@ -9,7 +9,6 @@ pub mod cgroup;
 mod connections;
 pub mod conntrack;
 mod ephemeral;
-mod freshness;
 pub mod health;
 pub mod http;
 pub mod ip_vs;
