@@ -47,9 +47,13 @@ impl Assumptions {
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
         let unmeasured =
             mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
-        let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
+        let (settings, node_port_addresses, unread_config) = match &config {
+            Config::Read(config) => (config.place.clone(), Some(config.node_port_addresses.clone()), None),
+            Config::Default => ("the mode's defaults".to_owned(), None, None),
+            Config::Unread(gap) => ("unknown: the proxy may serve other addresses".to_owned(), None, Some(gap.clone())),
+        };
         let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
-        missing = missing.or(gap);
+        let missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(unread_config).or(gap);
         let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotRequested, "the settings are assumed"));
         let unassumed =
             matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
@@ -57,8 +61,8 @@ impl Assumptions {
             possible,
             unassumed,
             mode,
-            settings: config.place(),
-            node_port_addresses: config.node_port_addresses(),
+            settings,
+            node_port_addresses,
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
             unmeasured: interfaces.unmeasured().map(|(name, _)| name),
@@ -90,16 +94,11 @@ impl Assumptions {
     /// The reason why there are several assumptions although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
-        if self.possible.list.iter().any(|it| it.settings.pods_by_list)
-            && self.possible.list.iter().any(|it| !it.settings.pods_by_list)
-        {
-            return format!(
-                "it is not known which devices {mode} serves, and whether its version serves pods on all their addresses"
-            );
-        }
-        format!(
-            "it is not known which devices {mode} serves: the devices with this node's addresses, and perhaps others"
-        )
+        let rest = match self.agree(|it| it.settings.pods_by_list) {
+            None => ", and whether its version serves pods on all their addresses",
+            Some(_) => ": the devices with this node's addresses, and perhaps others",
+        };
+        format!("it is not known which devices {mode} serves{rest}")
     }
 
     /// The mode with its source, or *unknown*, for evidence.
@@ -163,7 +162,8 @@ impl Possible {
                 missing = missing.or(gap);
                 for assumption in assumptions {
                     let serves = || locals.iter().any(|local| assumption.captures_from_outside(*local));
-                    let leaves_out = assumed.is == Known::Unread && !(assumption.serves_both_families() && serves());
+                    let serves_both = assumption.settings.families_off.is_empty();
+                    let leaves_out = assumed.is == Known::Unread && !(serves_both && serves());
                     let kept = if leaves_out { &mut nowhere } else { &mut list };
                     if !kept.contains(&assumption) {
                         kept.push(assumption);
@@ -210,28 +210,6 @@ impl<'a> Config<'a> {
             Ok(config) => Self::Read(config),
             Err(_) if snapshot.overrides.mode().is_some() => Self::Default,
             Err(gap) => Self::Unread(gap),
-        }
-    }
-
-    fn gap(&self) -> Option<Gap> {
-        match self {
-            Self::Unread(gap) => Some(gap.clone()),
-            Self::Read(_) | Self::Default => None,
-        }
-    }
-
-    fn place(&self) -> String {
-        match self {
-            Self::Read(config) => config.place.clone(),
-            Self::Default => "the mode's defaults".to_owned(),
-            Self::Unread(_) => "unknown: the proxy may serve other addresses".to_owned(),
-        }
-    }
-
-    fn node_port_addresses(&self) -> Option<Vec<String>> {
-        match self {
-            Self::Read(config) => Some(config.node_port_addresses.clone()),
-            Self::Default | Self::Unread(_) => None,
         }
     }
 

@@ -22,8 +22,7 @@ pub(super) struct Devices<'a> {
 impl<'a> Devices<'a> {
     /// Cilium's devices from the setting `devices`, otherwise from the Node's addresses.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
-        let is_link =
-            |name: &str| interfaces.links.iter().any(|link| link.name == name) || interfaces.of(name).next().is_some();
+        let is_link = |name: &str| interfaces.has_link(name) || interfaces.of(name).next().is_some();
         let is_stranger = |entry: &String| !entry.starts_with('!') && !entry.ends_with('+') && !is_link(entry);
         Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
     }
@@ -37,7 +36,7 @@ impl<'a> Devices<'a> {
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
             // A dummy link is no device, but Cilium serves its addresses. So the answer is unknown.
-            Some(false) if self.kind(&address.link) == Some("dummy") => None,
+            Some(false) if self.link(&address.link).is_some_and(|it| it.kind.as_deref() == Some("dummy")) => None,
             chosen => chosen,
         }
     }
@@ -87,10 +86,6 @@ impl<'a> Devices<'a> {
 
     fn link(&self, name: &str) -> Option<&Link> {
         self.interfaces.links.iter().find(|link| link.name == name)
-    }
-
-    fn kind(&self, name: &str) -> Option<&str> {
-        self.link(name)?.kind.as_deref()
     }
 }
 

@@ -102,16 +102,12 @@ impl<'a> Endpoints<'a> {
 
     /// Every possible backing.
     pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
+        let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
-            Err(gap) if Some(&gap) == self.unknown_node => {
-                vec![Backing::Ready, Backing::elsewhere(service.external_local, service.internal_local)]
-            }
-            Err(_) => {
-                let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
-                let possible = [Backing::Ready, Backing::Empty, elsewhere].into_iter();
-                possible.take(if elsewhere == Backing::Ready { 2 } else { 3 }).collect()
-            }
+            Err(gap) if Some(&gap) == self.unknown_node => vec![Backing::Ready, elsewhere],
+            Err(_) if elsewhere == Backing::Ready => vec![Backing::Ready, Backing::Empty],
+            Err(_) => vec![Backing::Ready, Backing::Empty, elsewhere],
         }
     }
 

@@ -330,10 +330,7 @@ fn has_one_program(cgroup: &Cgroup) -> bool {
 }
 
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {
-    match &socket.owner {
-        Owner::Held(holder) => holder.cgroup.known(Unread::Doubted),
-        _ => None,
-    }
+    holder(socket)?.0.known(Unread::Doubted)
 }
 
 /// The owner of a socket, if known.
