@@ -103,8 +103,8 @@ pub(crate) fn read(
     let counts = uncounted.is_none() && (is_due || counted.flows.is_none());
     let pools = pressed && (is_due || counted.pools.is_none());
     let found = match (counts || pools, taken) {
-        (true, _) => find(wanted, own, SRC_NAT, SRC_NAT, pools)?,
-        (false, true) => find(wanted, own, SRC_NAT, SRC_NAT | SEEN_REPLY, false)?,
+        (true, _) => find(wanted, own, SRC_NAT, pools)?,
+        (false, true) => find(wanted, own, SRC_NAT | SEEN_REPLY, false)?,
         (false, false) => Found::default(),
     };
     let Found { flows, unanswered, beyond, pools: found } = found;
@@ -139,10 +139,11 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
     flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
-fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
+/// Finds flows whose status has `SRC_NAT`, and no other bit of `mask`.
+fn find(wanted: &NodeQuery, own: &Interfaces, mask: u32, pools: bool) -> Result<Found, Gap> {
     // `struct nfgenmsg`: all families, version 0.
     let number = |kind, number: u32| attribute(kind, &number.to_be_bytes());
-    let body = [&[0; 4], &number(CTA_STATUS, status)[..], &number(CTA_STATUS_MASK, mask)].concat();
+    let body = [&[0; 4], &number(CTA_STATUS, SRC_NAT)[..], &number(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
