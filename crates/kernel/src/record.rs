@@ -24,6 +24,32 @@ pub struct Record {
     pub(crate) retransmits: u8,
 }
 
+impl Record {
+    /// A socket with these ends. All other facts are zero or missing.
+    pub(crate) fn of(
+        protocol: Protocol,
+        state: State,
+        (local, local_port): (IpAddr, u16),
+        (remote, remote_port): (IpAddr, u16),
+    ) -> Self {
+        Self {
+            protocol,
+            local_port,
+            local,
+            remote,
+            remote_port,
+            family: Family::of(local),
+            state,
+            inode: 0,
+            v6only: None,
+            uid: 0,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+        }
+    }
+}
+
 impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
@@ -188,21 +214,8 @@ pub(crate) mod tests {
     pub(crate) fn record(protocol: Protocol, state: State, local: &str, remote: &str) -> Record {
         let local: std::net::SocketAddr = local.parse().expect("an address");
         let remote: std::net::SocketAddr = remote.parse().expect("an address");
-        Record {
-            protocol,
-            local_port: local.port(),
-            local: local.ip(),
-            remote: remote.ip(),
-            remote_port: remote.port(),
-            family: Family::of(local.ip()),
-            state,
-            inode: 1,
-            v6only: None,
-            uid: 0,
-            cgroup: None,
-            device: 0,
-            retransmits: 0,
-        }
+        let [local, remote] = [local, remote].map(|end| (end.ip(), end.port()));
+        Record { inode: 1, ..Record::of(protocol, state, local, remote) }
     }
 
     fn listener(local: &str, v6only: Option<bool>) -> Socket {

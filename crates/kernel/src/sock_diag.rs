@@ -118,16 +118,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
     let mut gaps: Vec<usize> = (1..ranges.len()).collect();
     gaps.sort_unstable_by_key(|at| Reverse(gap(at)));
     gaps.truncate(RANGES - 1);
+    gaps.extend([0, ranges.len()]);
     gaps.sort_unstable();
-    let begins = [0].into_iter().chain(gaps.iter().copied());
-    let ends = gaps.iter().copied().chain([ranges.len()]);
-    begins
-        .zip(ends)
-        .filter_map(|(begin, end)| {
-            let (first, last) = (ranges.get(begin)?.first, ranges.get(end - 1)?.last);
-            Some(PortRange { first, last })
-        })
-        .collect()
+    let runs = gaps.windows(2).map(|ends| &ranges[ends[0]..ends[1]]);
+    runs.filter_map(|run| Some(PortRange { first: run.first()?.first, last: run.last()?.last })).collect()
 }
 
 /// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
@@ -168,20 +162,14 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     let remote_port = u16::from_be_bytes(bytes_at(body, 6)?);
     let state = if protocol == Protocol::Sctp { sctp_state(state, remote_port) } else { State::from_number(state) };
     let Some(state) = state else { return Ok(None) };
+    let local = (address(family, body, 8)?, u16::from_be_bytes(bytes_at(body, 4)?));
+    let remote = (address(family, body, 24)?, remote_port);
     let mut record = Record {
-        protocol,
-        local_port: u16::from_be_bytes(bytes_at(body, 4)?),
-        local: address(family, body, 8)?,
-        remote: address(family, body, 24)?,
-        remote_port,
-        family,
-        state,
         inode: u64::from(u32::from_ne_bytes(bytes_at(body, 68)?)),
-        v6only: None,
         uid: u32::from_ne_bytes(bytes_at(body, 64)?),
-        cgroup: None,
         device: u32::from_ne_bytes(bytes_at(body, 40)?),
         retransmits: if timer == TIMER_RETRANSMIT { retransmits } else { 0 },
+        ..Record::of(protocol, state, local, remote)
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
