@@ -284,19 +284,13 @@ impl<'a> Endpoints<'a> {
     ) -> Result<Vec<(&'a Endpoint, u16)>, Gap> {
         self.cluster.endpoint_slices_with(&service.name)?;
         let slices = self.by_service.get(&(service.namespace.as_str(), service.name.as_str()));
-        Ok(slices
-            .into_iter()
-            .flatten()
-            .filter(|slice| slice.family == family)
-            .flat_map(|slice| {
-                let target = slice
-                    .ports
-                    .iter()
-                    .find(|it| it.name == port.name && it.protocol == port.protocol)
-                    .and_then(|it| it.port);
-                slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?)))
-            })
-            .collect())
+        let of_family = slices.into_iter().flatten().filter(|slice| slice.family == family);
+        let endpoints = of_family.flat_map(|slice| {
+            let mut ports = slice.ports.iter();
+            let target = ports.find(|it| it.name == port.name && it.protocol == port.protocol);
+            slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?.port?)))
+        });
+        Ok(endpoints.collect())
     }
 }
 

@@ -147,10 +147,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
         } else if is(&attribute, &LinkAttribute::LinkNetNsId(0)) {
             is_of_another = true;
         } else if is(&attribute, &LinkAttribute::Controller(0)) {
-            match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
-                Ok(LinkAttribute::Controller(index)) => link.master = Some(index),
-                _ => return Err(Malformed("the index of a link's master")),
-            }
+            link.master = Some(parse_u32(attribute.value()).map_err(|_| Malformed("the index of a link's master"))?);
         }
     }
     // A tunnel has its port in the network namespace in which it was made, even after its link moves to another

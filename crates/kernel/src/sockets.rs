@@ -113,6 +113,7 @@ impl Sockets {
         // kernel search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+        let mut refused = None;
         if let Some(connection) = connection {
             // A walk of UDP visits tens of thousands of buckets for each family. So IPv6 is skipped if it has no
             // sockets.
@@ -120,20 +121,18 @@ impl Sockets {
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
-                Err(refused) if matches!(refused.why, Why::NotSupported | Why::NotPermitted) => {
-                    let read = proc_net::walk(&self.net, request, collected, each);
-                    return match read {
-                        Ok(seen) => Ok((seen, ReadFrom::Text)),
-                        // SCTP is not loaded, or the process may read neither its table nor netlink. For other
-                        // protocols, the `Gap` of netlink is returned, because netlink is the better way.
-                        Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
-                        Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
-                    };
-                }
+                Err(gap) if matches!(gap.why, Why::NotSupported | Why::NotPermitted) => refused = Some(gap),
                 Err(gap) => return Err(gap),
             }
         }
-        proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text))
+        // For SCTP, the `Gap` of the table is returned, because SCTP may not be loaded. For other protocols, the `Gap`
+        // of netlink is returned, because netlink is the better way.
+        let refused = refused.filter(|_| request.protocol != Protocol::Sctp);
+        let read = proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text));
+        read.map_err(|gap| match refused {
+            Some(refused) => Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused },
+            None => gap,
+        })
     }
 }
 
