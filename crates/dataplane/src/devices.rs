@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
@@ -92,13 +90,11 @@ impl<'a> Devices<'a> {
 pub(super) fn has_default_route(interfaces: &Interfaces, link: &Link) -> Option<bool> {
     match &interfaces.default_links {
         Some(links) => Some(links.contains(&link.index)),
-        None => has_gateway(interfaces, &link.name).then_some(true),
+        None => {
+            let has_gateway = |it: &Address| interfaces.gateways.iter().any(|gateway| it.network_has(*gateway));
+            interfaces.of(&link.name).any(has_gateway).then_some(true)
+        }
     }
-}
-
-fn has_gateway(interfaces: &Interfaces, link: &str) -> bool {
-    let networks = interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
-    networks.into_iter().any(|network| interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
 }
 
 #[cfg(test)]
