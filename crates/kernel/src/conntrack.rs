@@ -147,11 +147,11 @@ fn find(wanted: &NodeQuery, own: &Interfaces, mask: u32, pools: bool) -> Result<
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
-        if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
+        if let Some((flow, is_awaited)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
             if pools {
                 found.pools.take(&flow);
             }
-            found.take(flow, answer, wanted);
+            found.take(flow, is_awaited, wanted);
         }
         Ok(())
     })
@@ -234,24 +234,13 @@ impl Pools {
     }
 }
 
-/// Whether the kernel saw an answer to a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// An answer was seen.
-    Seen,
-    /// No answer was seen.
-    Awaited,
-    /// The kernel began to track the flow in the middle of its connection, so it does not wait for a first answer.
-    Unknown,
-}
-
 impl Found {
-    fn take(&mut self, flow: MasqueradedFlow, answer: Answer, wanted: &NodeQuery) {
+    fn take(&mut self, flow: MasqueradedFlow, is_awaited: bool, wanted: &NodeQuery) {
         let port = flow.translated.1;
         if wanted.masquerade_ports.contains(port) {
             *self.flows.entry(flow.protocol).or_default() += 1;
         }
-        if answer != Answer::Awaited || !wanted.client_ports.contains(port) {
+        if !is_awaited || !wanted.client_ports.contains(port) {
             return;
         }
         if self.unanswered.len() < UNANSWERED {
@@ -262,8 +251,9 @@ impl Found {
     }
 }
 
-/// The flow in a message. `None` if the source was not translated, or if no Service can have the protocol.
-pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
+/// The flow in a message, and whether the kernel waits for its first answer. `None` if the source was not translated,
+/// or if no Service can have the protocol.
+pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, bool)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
     }
@@ -281,14 +271,11 @@ pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Ans
     if status & SRC_NAT == 0 {
         return Ok(None);
     }
-    let answer = match (status & SEEN_REPLY, sent.protocol) {
-        (0, Protocol::Tcp) if state != Some(SYN_SENT) => Answer::Unknown,
-        (0, _) => Answer::Awaited,
-        _ => Answer::Seen,
-    };
+    // If the kernel began to track a TCP connection in its middle, the kernel does not wait for a first answer.
+    let is_awaited = status & SEEN_REPLY == 0 && (sent.protocol != Protocol::Tcp || state == Some(SYN_SENT));
     let flow =
         MasqueradedFlow { protocol: sent.protocol, source: sent.from, translated: answered.to, server: answered.from };
-    Ok(Some((flow, answer)))
+    Ok(Some((flow, is_awaited)))
 }
 
 /// One direction of a flow (`CTA_TUPLE_*`).
@@ -432,7 +419,7 @@ mod tests {
         assert_eq!(busiest.iter().map(|pool| (pool.server.1, pool.used)).collect::<Vec<_>>(), [(65000, 200)]);
     }
 
-    fn parsed(body: &[u8]) -> Option<(MasqueradedFlow, Answer)> {
+    fn parsed(body: &[u8]) -> Option<(MasqueradedFlow, bool)> {
         masqueraded(&Message { kind: CT_NEW, body }).expect("sound")
     }
 
@@ -461,7 +448,7 @@ mod tests {
             translated: place("192.0.2.1:14874"),
             server: place("198.51.100.51:443"),
         };
-        assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
+        assert_eq!(parsed(&body), Some((flow, true)));
         for length in 0..body.len() {
             // The two tuples and the status are enough for a flow. The parser can do without the attributes after them.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
@@ -471,12 +458,12 @@ mod tests {
 
     #[test]
     fn a_flow_awaits_an_answer_only_if_it_never_had_one() {
-        let answer = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, answer)| answer);
-        assert_eq!(answer(6, SRC_NAT, Some(SYN_SENT)), Some(Answer::Awaited));
-        assert_eq!(answer(6, SRC_NAT, Some(3)), Some(Answer::Unknown), "the connection is older than its tracking");
-        assert_eq!(answer(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(Answer::Seen));
-        assert_eq!(answer(17, SRC_NAT, None), Some(Answer::Awaited));
-        assert_eq!(answer(132, SRC_NAT | SEEN_REPLY, None), Some(Answer::Seen));
+        let is_awaited = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, it)| it);
+        assert_eq!(is_awaited(6, SRC_NAT, Some(SYN_SENT)), Some(true));
+        assert_eq!(is_awaited(6, SRC_NAT, Some(3)), Some(false), "the connection is older than its tracking");
+        assert_eq!(is_awaited(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(false));
+        assert_eq!(is_awaited(17, SRC_NAT, None), Some(true));
+        assert_eq!(is_awaited(132, SRC_NAT | SEEN_REPLY, None), Some(false));
     }
 
     #[test]
@@ -495,9 +482,9 @@ mod tests {
         let mut found = Found::default();
         for port in [30080, 30081, 1024] {
             let (flow, _) = parsed(&body(6, SRC_NAT, Some(SYN_SENT), port)).unwrap();
-            found.take(flow.clone(), Answer::Seen, &wanted);
+            found.take(flow.clone(), false, &wanted);
             for _ in 0..UNANSWERED + 3 {
-                found.take(flow.clone(), Answer::Awaited, &wanted);
+                found.take(flow.clone(), true, &wanted);
             }
         }
         assert_eq!(found.flows, [(Protocol::Tcp, 2 * (UNANSWERED as u64 + 4))].into());
