@@ -46,7 +46,7 @@ impl Assumptions {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
             Ok(mode) => DATA_PLANES.into_iter().filter(|plane| plane.mode == mode.value).collect(),
-            Err(_) => unknown::possible(snapshot, interfaces, snapshot.contested().map(|(mode, _)| mode)).collect(),
+            Err(_) => unknown::possible(snapshot, interfaces).collect(),
         };
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
         let unmeasured =

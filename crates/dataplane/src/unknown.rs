@@ -10,12 +10,9 @@ use super::{
 };
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 
-/// `named` is the only possible mode of kube-proxy, if a source names one.
-pub(super) fn possible(
-    snapshot: &Snapshot,
-    interfaces: &Interfaces,
-    named: Option<Mode>,
-) -> impl Iterator<Item = &'static DataPlane> {
+pub(super) fn possible(snapshot: &Snapshot, interfaces: &Interfaces) -> impl Iterator<Item = &'static DataPlane> {
+    // The only possible mode of kube-proxy, if a source names one.
+    let named = snapshot.contested().map(|(mode, _)| mode);
     // If a kube-proxy answers and the mode is still unknown, Cilium runs beside kube-proxy.
     let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);

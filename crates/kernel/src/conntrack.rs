@@ -146,7 +146,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, mask: u32, pools: bool) -> Result<
     let body = [&[0; 4], &number(CTA_STATUS, SRC_NAT)[..], &number(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
-    connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
+    connection(Family::Netfilter).dump(&request, Found::default, |found, message| {
         if let Some((flow, is_awaited)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
             if pools {
                 found.pools.take(&flow);

@@ -34,7 +34,7 @@ const LEGACY: [(&str, &str); 2] = [("ip", "ip_tables_names"), ("ip6", "ip6_table
 /// empty.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
-    let mut connection = connection(Family::Netfilter, false);
+    let mut connection = connection(Family::Netfilter);
     let tables = connection.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
         tables.extend(table(message)?);
         Ok(())

@@ -54,7 +54,7 @@ pub struct DefaultRoutes {
 /// The `Gap` of the links or of the addresses: an address without its link is of no use. If the routes cannot be read,
 /// only the gateways are unread.
 pub fn read() -> Result<Interfaces, Gap> {
-    read_over(&mut connection(Family::Route, true))
+    read_over(&mut connection(Family::Route))
 }
 
 fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Interfaces, Gap> {
