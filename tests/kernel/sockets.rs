@@ -13,7 +13,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
 use portreeve_facts::{Clients, Gap, Owner, PortRange, PortSet, Protocol, Socket, State, Why};
-use portreeve_kernel::{ConnectionsWanted, Counting, Sockets};
+use portreeve_kernel::{Counting, Sockets};
 
 use crate::{namespace::Namespace, process::eventually};
 
@@ -161,7 +161,7 @@ fn clients_on_requested_ports_are_listed_in_every_state() {
 
     let ports: PortSet = "30080-30082,30090".parse().expect("ports");
     let clients = eventually(|| {
-        let clients = live().clients(&ports, &listeners()).expect("clients");
+        let clients = live().connections(Some(&ports), None, &listeners()).clients.expect("clients");
         let retransmitted = clients.sockets.iter().any(|socket| socket.retransmits > 0);
         let waits = clients.sockets.iter().any(|socket| socket.state == State::TimeWait);
         (retransmitted && waits).then_some(clients)
@@ -178,7 +178,7 @@ fn clients_on_requested_ports_are_listed_in_every_state() {
     let gone = on_port(&clients.sockets, 30082);
     assert_eq!((gone.inode, gone.cgroup), (0, None));
     assert_eq!(clients.beyond, 0);
-    assert_eq!(live().clients(&PortSet::default(), &[]), Ok(Clients::default()));
+    assert_eq!(live().connections(Some(&PortSet::default()), None, &[]).clients, Ok(Clients::default()));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() 
     let _bound = bound("127.0.0.1:30082", |_| Ok(()));
     let scan = |contested: &str, lists_bound| {
         let contested: PortSet = contested.parse().expect("ports");
-        let clients = live().clients(&contested, &listeners()).expect("clients");
+        let clients = live().connections(Some(&contested), None, &listeners()).clients.expect("clients");
         let told = live().walk_again(clients, &contested, &listeners(), lists_bound).expect("clients");
         assert_eq!(told.bound_unlisted, !lists_bound);
         assert_eq!(told.bound_searched.is_empty(), !lists_bound);
@@ -226,7 +226,7 @@ fn a_peer_with_accepted_connections_only_is_no_server() {
     });
     drop(one);
     let contested: PortSet = "30081".parse().expect("ports");
-    let clients = live().clients(&contested, &listeners()).expect("clients");
+    let clients = live().connections(Some(&contested), None, &listeners()).clients.expect("clients");
     let told = live().walk_again(clients, &contested, &listeners(), true).expect("clients");
     let left: Vec<_> = told.sockets.iter().map(|it| (it.local_port, it.remote_port)).collect();
     assert_eq!((told.servers, left), (vec![], vec![(30081, 40000)]), "30085 listens");
@@ -244,7 +244,7 @@ fn clients_are_capped_and_the_rest_is_counted() {
         .map(|_| (TcpStream::connect(to).expect("connected"), server.accept().expect("a connection")))
         .collect();
     let _hanging = hanging(30080);
-    let clients = live().clients(&every_port(), &listeners()).expect("clients");
+    let clients = live().connections(Some(&every_port()), None, &listeners()).clients.expect("clients");
     assert_eq!((clients.sockets.len(), clients.beyond), (4096, 105));
     assert_eq!(clients.sockets[0].state, State::SynSent);
     let from_server = clients.sockets.iter().filter(|socket| socket.local_port == 80).count();
@@ -274,9 +274,9 @@ fn text_and_sock_diag_show_the_same_sockets() {
     assert_eq!(live().listeners().expect("listeners").read_from.split(';').next(), Some("sock_diag"));
     assert_eq!(by_text.sockets.len(), 3);
     assert_eq!(by_text.sockets, told_by_both(listeners()));
-    let clients_by_text = text.clients(&every_port(), &by_text.sockets).expect("clients");
+    let clients_by_text = text.connections(Some(&every_port()), None, &by_text.sockets).clients.expect("clients");
     assert_eq!(clients_by_text.sockets.len(), 5);
-    let clients = live().clients(&every_port(), &listeners()).expect("clients");
+    let clients = live().connections(Some(&every_port()), None, &listeners()).clients.expect("clients");
     assert_eq!(clients_by_text.sockets, told_by_both(clients.sockets));
 }
 
@@ -291,7 +291,7 @@ fn ss_lists_the_same() {
     let closing = TcpStream::connect("127.0.0.1:30080").expect("connected");
     let _accepted = server.accept().expect("a connection");
     closing.shutdown(std::net::Shutdown::Both).expect("open");
-    let clients = || live().clients(&every_port(), &listeners()).expect("clients").sockets;
+    let clients = || live().connections(Some(&every_port()), None, &listeners()).clients.expect("clients").sockets;
     let acknowledged = || clients().iter().any(|socket| socket.state == State::FinWait2).then_some(());
     eventually(acknowledged).expect("the end of the connection is acknowledged");
 
@@ -332,9 +332,8 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
     let (listeners, listed) = (listeners(), "443,30080-30082,40007,65000".parse().expect("ports"));
     let counted = PortSet::from(PortRange { first: 40000, last: 40099 });
     let counting = Counting { ports: &counted, at_most: None, worth_walking: 1, tcp_tw_reuse: Some(2) };
-    let wanted = ConnectionsWanted { clients: Some(&listed), counting: Some(&counting) };
     for sockets in [live(), Sockets::recorded(Path::new("/proc/thread-self/net"))] {
-        let both = sockets.connections(wanted, &listeners);
+        let both = sockets.connections(Some(&listed), Some(&counting), &listeners);
         // After one second, the kernel repeats the SYN of the hanging connection. So the comparison ignores
         // `retransmits`.
         let clients = |clients: Result<Clients, Gap>| {
@@ -343,13 +342,13 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
             clients
         };
         let of_both = clients(both.clients);
-        assert_eq!(of_both, clients(sockets.clients(&listed, &listeners)));
+        assert_eq!(of_both, clients(sockets.connections(Some(&listed), None, &listeners).clients));
         assert_eq!(both.counted, sockets.ephemeral_use(&counting, &listeners));
         let ports: BTreeSet<u16> = of_both.sockets.iter().map(|it| it.local_port).collect();
         assert_eq!(ports, BTreeSet::from([30080, 30081, 30082, 40007]));
         let used: u32 = both.counted.expect("counts").ephemeral.busiest.iter().map(|one| one.used).sum();
         assert_eq!(used, 3, "both families, and the connection that is also listed");
-        let neither = sockets.connections(ConnectionsWanted::default(), &listeners);
+        let neither = sockets.connections(None, None, &listeners);
         assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotRequested);
         assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotRequested);
     }

@@ -257,7 +257,7 @@ fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_por
 }
 
 fn associations(read: &Sockets) -> Vec<Socket> {
-    sctp(&read.clients(&"30132".parse().expect("a port"), &[]).expect("clients").sockets)
+    sctp(&read.connections(Some(&"30132".parse().expect("a port")), None, &[]).clients.expect("clients").sockets)
 }
 
 /// The SCTP sockets, without the facts that `/proc/net/sctp` lacks.

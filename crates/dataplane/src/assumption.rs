@@ -1,7 +1,5 @@
 //! One assumption: a data plane with one value for each setting. The module also has the answers of this data plane.
 
-use std::net::IpAddr;
-
 use super::{
     backing::Backing,
     cilium,
@@ -43,10 +41,6 @@ impl Assumption {
         !address.ip.is_loopback() && self.captures_from(address, Vantage::Remote)
     }
 
-    pub(super) fn serves_both_families(&self) -> bool {
-        self.settings.families_off.is_empty()
-    }
-
     /// Whether a pod's hostPort is served on an address of this node for one vantage point. A pod serves only the IP
     /// families of its own addresses. The plugin `portmap` serves the port's `hostIP`, or every address if there is no
     /// `hostIP`.
@@ -61,7 +55,7 @@ impl Assumption {
     ) -> Result<bool, Gap> {
         match self.mode() {
             _ if !may_have(pod, Family::of(address.ip)) => Ok(false),
-            Mode::Cilium => cilium::serves_host_port(&self.settings, port, address, from).map_err(undecided),
+            Mode::Cilium => cilium::serves_host_port(&self.settings, port, address, from).map_err(unclear),
             _ => Ok(covers(port, address.ip)),
         }
     }
@@ -110,15 +104,7 @@ impl Assumption {
     /// # Errors
     /// When the answer is not known.
     pub fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
-        (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
-    }
-
-    pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
-        self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
-    }
-
-    pub(super) fn masquerades_own_link_local(&self) -> bool {
-        self.plane.masquerades_own_link_local
+        (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(unclear)
     }
 
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
@@ -142,6 +128,6 @@ impl Assumption {
     }
 }
 
-fn undecided(why: &str) -> Gap {
+pub(super) fn unclear(why: &str) -> Gap {
     Gap::new(Source::ProxyConfig, Why::Ambiguous, why)
 }

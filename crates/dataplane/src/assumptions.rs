@@ -18,10 +18,14 @@ use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, P
 /// All possible assumptions about the data plane. A verdict is certain if the verdict is true in all these assumptions.
 #[derive(Debug)]
 pub struct Assumptions {
-    possible: Possible,
-    /// The assumptions with every possible setting, if the user named only the mode. In this case, `possible` has only
-    /// the mode's defaults.
-    unassumed: Option<Possible>,
+    /// At least one assumption. If an unread setting of an assumption excludes all addresses of this node, or a family,
+    /// the assumption is at the end.
+    list: Vec<Assumption>,
+    /// The number of assumptions in `list` before the first one that excludes addresses.
+    serving: usize,
+    /// The assumptions with every possible setting, if the user named only the mode. In this case, `list` has only the
+    /// mode's defaults.
+    unassumed: Option<Vec<Assumption>>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
     /// The source of the settings, or a note that the settings were not read.
@@ -41,24 +45,29 @@ impl Assumptions {
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
-            Ok(mode) => of_mode(mode.value).collect(),
-            Err(_) => unknown::possible(snapshot, interfaces, snapshot.contested().map(|(mode, _)| mode)).collect(),
+            Ok(mode) => DATA_PLANES.into_iter().filter(|plane| plane.mode == mode.value).collect(),
+            Err(_) => unknown::possible(snapshot, interfaces).collect(),
         };
         let config = Config::of(snapshot, mode.as_ref().ok().map(|mode| mode.value));
         let unmeasured =
             mode.as_ref().err().filter(|gap| gap.why != Why::Ambiguous).and_then(|_| unknown::gap(interfaces));
-        let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
-        let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
-        missing = missing.or(gap);
+        let (settings, node_port_addresses, unread_config) = match &config {
+            Config::Read(config) => (config.place.clone(), Some(config.node_port_addresses.clone()), None),
+            Config::Default => ("the mode's defaults".to_owned(), None, None),
+            Config::Unread(gap) => ("unknown: the proxy may serve other addresses".to_owned(), None, Some(gap.clone())),
+        };
+        let (list, serving, gap) = possible(&planes, None, snapshot, interfaces);
+        let missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(unread_config).or(gap);
         let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotRequested, "the settings are assumed"));
         let unassumed =
-            matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
+            matches!(config, Config::Default).then(|| possible(&planes, Some(&unread()), snapshot, interfaces).0);
         Self {
-            possible,
+            list,
+            serving,
             unassumed,
             mode,
-            settings: config.place(),
-            node_port_addresses: config.node_port_addresses(),
+            settings,
+            node_port_addresses,
             missing,
             behind: kube_proxy::is_behind(snapshot, lag_seconds),
             unmeasured: interfaces.unmeasured().map(|(name, _)| name),
@@ -67,19 +76,19 @@ impl Assumptions {
 
     /// All assumptions: at least one.
     pub fn iter(&self) -> impl Iterator<Item = &Assumption> {
-        self.possible.list.iter()
+        self.list.iter()
     }
 
     /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. Such a socket
     /// gets only assumptions in which unread settings serve both families and an address of this node. Other settings
     /// would be a mistake of the user. If no such assumption exists, the socket gets all assumptions.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
-        self.possible.at(everywhere)
+        if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
     }
 
-    /// Like [`Self::at`], but with every possible setting. `None` if [`Self::at`] assumes no defaults.
-    pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
-        self.unassumed.as_ref().map(|possible| possible.at(everywhere))
+    /// All assumptions with every possible setting. `None` if [`Self::at`] assumes no defaults.
+    pub fn unassumed(&self) -> Option<&[Assumption]> {
+        self.unassumed.as_deref()
     }
 
     /// The unread input that a verdict names if the assumptions disagree.
@@ -90,22 +99,17 @@ impl Assumptions {
     /// The reason why there are several assumptions although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
-        if self.possible.list.iter().any(|it| it.settings.pods_by_list)
-            && self.possible.list.iter().any(|it| !it.settings.pods_by_list)
-        {
-            return format!(
-                "it is not known which devices {mode} serves, and whether its version serves pods on all their addresses"
-            );
-        }
-        format!(
-            "it is not known which devices {mode} serves: the devices with this node's addresses, and perhaps others"
-        )
+        let rest = match self.agree(|it| it.settings.pods_by_list) {
+            None => ", and whether its version serves pods on all their addresses",
+            Some(_) => ": the devices with this node's addresses, and perhaps others",
+        };
+        format!("it is not known which devices {mode} serves{rest}")
     }
 
     /// The mode with its source, or *unknown*, for evidence.
     pub fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
-        if words == unknown::WORDS && self.possible.list.iter().any(|it| it.mode() == Mode::Cilium) {
+        if words == unknown::WORDS && self.list.iter().any(|it| it.mode() == Mode::Cilium) {
             words.push_str(unknown::OR_CILIUM);
         }
         if let (true, Some(name)) = (words.starts_with(unknown::WORDS), self.unmeasured) {
@@ -132,53 +136,40 @@ impl Assumptions {
     /// `Some(true)` if `holds` is true for every assumption, `Some(false)` if `holds` is false for every assumption,
     /// and `None` otherwise.
     pub fn agree(&self, holds: impl Fn(&Assumption) -> bool) -> Option<bool> {
-        let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
+        let holds: Vec<bool> = self.list.iter().map(holds).collect();
         (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
     }
 }
 
-#[derive(Debug)]
-struct Possible {
-    /// At least one assumption. If an unread setting of an assumption excludes all addresses of this node, or a family,
-    /// the assumption is at the end.
-    list: Vec<Assumption>,
-    /// The number of assumptions in `list` before the first one that excludes addresses.
-    serving: usize,
-}
-
-impl Possible {
-    /// If `config` is `None`, each data plane uses the [`Config`] of its own mode.
-    fn of(
-        planes: &[&'static DataPlane],
-        config: Option<&Config<'_>>,
-        snapshot: &Snapshot,
-        interfaces: &Interfaces,
-    ) -> (Self, Option<Gap>) {
-        let locals = local_addresses(interfaces);
-        let (mut list, mut nowhere, mut missing) = (Vec::new(), Vec::new(), None);
-        for plane in planes {
-            let known = || Config::of(snapshot, Some(plane.mode)).possible(plane, snapshot);
-            for assumed in config.map_or_else(known, |config| config.possible(plane, snapshot)) {
-                let (assumptions, gap) = assumptions(plane, &assumed, snapshot, interfaces);
-                missing = missing.or(gap);
-                for assumption in assumptions {
-                    let serves = || locals.iter().any(|local| assumption.captures_from_outside(*local));
-                    let leaves_out = assumed.is == Known::Unread && !(assumption.serves_both_families() && serves());
-                    let kept = if leaves_out { &mut nowhere } else { &mut list };
-                    if !kept.contains(&assumption) {
-                        kept.push(assumption);
-                    }
+/// [`Assumptions::list`] with [`Assumptions::serving`], and the unread input that decides between the assumptions. If
+/// `config` is `None`, each data plane uses the [`Config`] of its own mode.
+fn possible(
+    planes: &[&'static DataPlane],
+    config: Option<&Config<'_>>,
+    snapshot: &Snapshot,
+    interfaces: &Interfaces,
+) -> (Vec<Assumption>, usize, Option<Gap>) {
+    let locals = local_addresses(interfaces);
+    let (mut list, mut nowhere, mut missing) = (Vec::new(), Vec::new(), None);
+    for plane in planes {
+        let known = || Config::of(snapshot, Some(plane.mode)).possible(plane, snapshot);
+        for assumed in config.map_or_else(known, |config| config.possible(plane, snapshot)) {
+            let (assumptions, gap) = assumptions(plane, &assumed, snapshot, interfaces);
+            missing = missing.or(gap);
+            for assumption in assumptions {
+                let serves = || locals.iter().any(|local| assumption.captures_from_outside(*local));
+                let serves_both = assumption.settings.families_off.is_empty();
+                let leaves_out = assumed.is == Known::Unread && !(serves_both && serves());
+                let kept = if leaves_out { &mut nowhere } else { &mut list };
+                if !kept.contains(&assumption) {
+                    kept.push(assumption);
                 }
             }
         }
-        let serving = list.len();
-        list.append(&mut nowhere);
-        (Self { list, serving }, missing)
     }
-
-    fn at(&self, everywhere: bool) -> &[Assumption] {
-        if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
-    }
+    let serving = list.len();
+    list.append(&mut nowhere);
+    (list, serving, missing)
 }
 
 /// The mode with its source, or *unknown*, for evidence.
@@ -190,10 +181,6 @@ pub fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
         }
         Err(_) => unknown::WORDS.to_owned(),
     }
-}
-
-fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
-    DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
 }
 
 enum Config<'a> {
@@ -210,28 +197,6 @@ impl<'a> Config<'a> {
             Ok(config) => Self::Read(config),
             Err(_) if snapshot.overrides.mode().is_some() => Self::Default,
             Err(gap) => Self::Unread(gap),
-        }
-    }
-
-    fn gap(&self) -> Option<Gap> {
-        match self {
-            Self::Unread(gap) => Some(gap.clone()),
-            Self::Read(_) | Self::Default => None,
-        }
-    }
-
-    fn place(&self) -> String {
-        match self {
-            Self::Read(config) => config.place.clone(),
-            Self::Default => "the mode's defaults".to_owned(),
-            Self::Unread(_) => "unknown: the proxy may serve other addresses".to_owned(),
-        }
-    }
-
-    fn node_port_addresses(&self) -> Option<Vec<String>> {
-        match self {
-            Self::Read(config) => Some(config.node_port_addresses.clone()),
-            Self::Default | Self::Unread(_) => None,
         }
     }
 

@@ -245,7 +245,7 @@ impl Addressed<'_> {
     ) -> (Judged<T>, Stratum) {
         let assumptions = &self.assumptions;
         let mut fold = |list| over(list, || assumptions.ambiguity(), &mut judge);
-        if let Some(unassumed) = assumptions.unassumed_at(false) {
+        if let Some(unassumed) = assumptions.unassumed() {
             return match fold(unassumed) {
                 judged @ (Judged::Certain(..) | Judged::Never) => (judged, Stratum::Any),
                 Judged::Depends { .. } => (fold(assumptions.at(false)), Stratum::Defaults),
@@ -377,7 +377,7 @@ mod tests {
         let stratum = |world: &Snapshot, everywhere: bool| {
             let round = Round::of(world, None, 60);
             let addressed = round.addressed().expect("addresses");
-            let first = addressed.assumptions.unassumed_at(false).unwrap_or(addressed.assumptions.at(false)).len();
+            let first = addressed.assumptions.unassumed().unwrap_or(addressed.assumptions.at(false)).len();
             let mut cases = 0;
             let (found, stratum) = addressed.over(everywhere, |_, case| {
                 cases += 1;

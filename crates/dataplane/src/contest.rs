@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    assumption::Assumption,
+    assumption::{Assumption, unclear},
     backing::Backing,
     cases::{Case, Doubt, Loss},
     cilium::cilium_range,
@@ -202,8 +202,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case: &mut Case,
         place: (Vantage, LocalAddress),
     ) -> (Result<Answer, Gap>, Vec<usize>) {
-        let mut listeners = Vec::new();
-        self.listeners(case, place, &mut listeners);
+        let mut listeners = self.listeners(case, place);
         let answer = self.who_beside(&listeners, assumption, case, place);
         if !loses(&answer) {
             listeners.clear();
@@ -424,15 +423,16 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
     /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
-    fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress), found: &mut Vec<usize>) {
-        found.clear();
+    fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress)) -> Vec<usize> {
+        let mut found = Vec::new();
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::Listener(socket, _) = contender.claim else { continue };
-            let is_behind = self.sockets(found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
+            let is_behind = self.sockets(&found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
             if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
                 found.push(index);
             }
         }
+        found
     }
 
     fn sockets(&self, listeners: &[usize]) -> impl Iterator<Item = &Socket> {
@@ -476,8 +476,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         listeners: &[usize],
     ) -> bool {
         let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
-        let is_lost = || self.sockets(listeners).any(on_every_device);
-        assumption.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
+        let is_lost = || !service.external_local && self.sockets(listeners).any(on_every_device);
+        assumption.plane.masquerades_own_link_local && is_own_link_local(to, from) && is_lost()
     }
 
     fn decided(
@@ -552,7 +552,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     fn may_be_dropped(&self, assumption: &Assumption, from: Vantage, to: IpAddr) -> bool {
         let is_balanced = || self.is_complete && self.round.balanced().contains(&to);
-        from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
+        let settings = &assumption.settings;
+        from == Vantage::Remote && is_balanced() && settings.may_drop_other_ports && !settings.is_of_devices(to)
     }
 
     /// Whether the Service sends connections to the listener as one of its endpoints.
@@ -744,8 +745,4 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
 
 pub(super) fn alike(it: &Socket) -> Alike {
     (it.protocol, it.local_port, it.local, it.device, it.family, it.v6only)
-}
-
-fn unclear(detail: &str) -> Gap {
-    Gap::new(Source::ProxyConfig, Why::Ambiguous, detail)
 }

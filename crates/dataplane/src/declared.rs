@@ -35,17 +35,13 @@ pub enum DeclaredField {
 /// Every object that claims a port, Services first.
 pub fn declarations(services: &[Arc<Service>], pods: &[Arc<Pod>], number: u16) -> Vec<Declaration> {
     let of_services = services.iter().flat_map(|service| {
-        let claim = |protocol, field| Declaration {
-            protocol,
-            field,
+        service.numbers().filter(move |(its, _)| *its == number).map(move |(_, port)| Declaration {
+            protocol: port.map_or(Protocol::Tcp, |port| port.protocol),
+            field: port.map_or(DeclaredField::HealthCheckNodePort, |_| DeclaredField::NodePort),
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             node: None,
-        };
-        let ports = service.ports.iter().filter(|port| port.node_port == Some(number));
-        let health = (service.health_check_node_port == Some(number))
-            .then(|| claim(Protocol::Tcp, DeclaredField::HealthCheckNodePort));
-        ports.map(move |port| claim(port.protocol, DeclaredField::NodePort)).chain(health).collect::<Vec<_>>()
+        })
     });
     let of_pods = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| {
         let ports = pod.node_ports().filter(|(its, _)| *its == number);

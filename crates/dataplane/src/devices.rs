@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
@@ -22,8 +20,7 @@ pub(super) struct Devices<'a> {
 impl<'a> Devices<'a> {
     /// Cilium's devices from the setting `devices`, otherwise from the Node's addresses.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
-        let is_link =
-            |name: &str| interfaces.links.iter().any(|link| link.name == name) || interfaces.of(name).next().is_some();
+        let is_link = |name: &str| interfaces.has_link(name) || interfaces.of(name).next().is_some();
         let is_stranger = |entry: &String| !entry.starts_with('!') && !entry.ends_with('+') && !is_link(entry);
         Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
     }
@@ -37,7 +34,7 @@ impl<'a> Devices<'a> {
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
             // A dummy link is no device, but Cilium serves its addresses. So the answer is unknown.
-            Some(false) if self.kind(&address.link) == Some("dummy") => None,
+            Some(false) if self.link(&address.link).is_some_and(|it| it.kind.as_deref() == Some("dummy")) => None,
             chosen => chosen,
         }
     }
@@ -88,22 +85,16 @@ impl<'a> Devices<'a> {
     fn link(&self, name: &str) -> Option<&Link> {
         self.interfaces.links.iter().find(|link| link.name == name)
     }
-
-    fn kind(&self, name: &str) -> Option<&str> {
-        self.link(name)?.kind.as_deref()
-    }
 }
 
 pub(super) fn has_default_route(interfaces: &Interfaces, link: &Link) -> Option<bool> {
     match &interfaces.default_links {
         Some(links) => Some(links.contains(&link.index)),
-        None => has_gateway(interfaces, &link.name).then_some(true),
+        None => {
+            let has_gateway = |it: &Address| interfaces.gateways.iter().any(|gateway| it.network_has(*gateway));
+            interfaces.of(&link.name).any(has_gateway).then_some(true)
+        }
     }
-}
-
-fn has_gateway(interfaces: &Interfaces, link: &str) -> bool {
-    let networks = interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
-    networks.into_iter().any(|network| interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
 }
 
 #[cfg(test)]

@@ -102,16 +102,12 @@ impl<'a> Endpoints<'a> {
 
     /// Every possible backing.
     pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
+        let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
-            Err(gap) if Some(&gap) == self.unknown_node => {
-                vec![Backing::Ready, Backing::elsewhere(service.external_local, service.internal_local)]
-            }
-            Err(_) => {
-                let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
-                let possible = [Backing::Ready, Backing::Empty, elsewhere].into_iter();
-                possible.take(if elsewhere == Backing::Ready { 2 } else { 3 }).collect()
-            }
+            Err(gap) if Some(&gap) == self.unknown_node => vec![Backing::Ready, elsewhere],
+            Err(_) if elsewhere == Backing::Ready => vec![Backing::Ready, Backing::Empty],
+            Err(_) => vec![Backing::Ready, Backing::Empty, elsewhere],
         }
     }
 
@@ -288,19 +284,13 @@ impl<'a> Endpoints<'a> {
     ) -> Result<Vec<(&'a Endpoint, u16)>, Gap> {
         self.cluster.endpoint_slices_with(&service.name)?;
         let slices = self.by_service.get(&(service.namespace.as_str(), service.name.as_str()));
-        Ok(slices
-            .into_iter()
-            .flatten()
-            .filter(|slice| slice.family == family)
-            .flat_map(|slice| {
-                let target = slice
-                    .ports
-                    .iter()
-                    .find(|it| it.name == port.name && it.protocol == port.protocol)
-                    .and_then(|it| it.port);
-                slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?)))
-            })
-            .collect())
+        let of_family = slices.into_iter().flatten().filter(|slice| slice.family == family);
+        let endpoints = of_family.flat_map(|slice| {
+            let mut ports = slice.ports.iter();
+            let target = ports.find(|it| it.name == port.name && it.protocol == port.protocol);
+            slice.endpoints.iter().filter_map(move |endpoint| Some((endpoint, target?.port?)))
+        });
+        Ok(endpoints.collect())
     }
 }
 

@@ -20,19 +20,16 @@ use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, 
 /// When annotations name only some nodes, when it is unknown whether Cilium runs, or when Cilium may have refused the
 /// Service.
 pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
-    if !is_left(round, service, part)? {
-        return Ok(false);
+    let is_left = is_left(round, service, part)?;
+    // If two Services claim an address, the result is true: Cilium serves the address for one of the Services.
+    if is_left
+        && !matches!(part, Part::Address(_))
+        && serves_here(round.now) != Some(false)
+        && let Some(rival) = round.rivals().get(&name(service))
+    {
+        return Err(refused_beside(service, *rival));
     }
-    match part {
-        Part::NodePorts | Part::HealthCheck if serves_here(round.now) != Some(false) => {
-            match round.rivals().get(&name(service)) {
-                None => Ok(true),
-                Some(rival) => Err(refused_beside(service, *rival)),
-            }
-        }
-        // If two Services claim an address, the result is true: Cilium serves the address for one of the Services.
-        _ => Ok(true),
-    }
+    Ok(is_left)
 }
 
 /// Whether this node may serve a part of a Service: annotations do not exclude the part, and Cilium serves Services

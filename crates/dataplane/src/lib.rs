@@ -71,8 +71,7 @@ pub use kept_off::{is_left, serves};
 pub use kube_proxy::holds_ports;
 pub use local_address::{LocalAddress, is_link_local, local_addresses, other_loopback};
 pub use owners::{
-    Holding, UNNAMED, Unit, gone_pod, holding, owner_evidence, owner_name, pod_of, pod_of_uid, process_in_words,
-    unit_of,
+    UNNAMED, Unit, gone_pod, holds, owner_evidence, owner_name, pod_of, pod_of_uid, process_in_words, unit_of,
 };
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, Proxy, group};

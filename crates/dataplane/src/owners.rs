@@ -100,27 +100,12 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     (is_kind && name.bytes().all(is_usual)).then_some(unit)
 }
 
-/// Whether a socket belongs to a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holding {
-    /// A container of the pod has the socket.
-    Own,
-    /// Another process has the socket.
-    Other,
-    /// The owner is unknown.
-    Unknown(Gap),
-}
-
-impl Holding {
-    /// The unread input, if the owner is unknown.
-    pub fn gap(self) -> Option<Gap> {
-        if let Self::Unknown(gap) = self { Some(gap) } else { None }
-    }
-}
-
 /// Whether a container of this pod owns a listening socket. A pod without a running container owns no socket.
-pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
-    let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
+///
+/// # Errors
+/// When the owner is unknown.
+pub fn holds(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Result<bool, Gap> {
+    let gap = |source, why, detail| Err(Gap::new(source, why, detail));
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotRead => return gap(Source::Processes, Why::NotRequested, "the owner of this socket was not queried"),
@@ -132,14 +117,14 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
                 "the kernel opened this socket for a program that is not known",
             );
         }
-        Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
+        Owner::Kernel { .. } | Owner::TimeWait => return Ok(false),
     };
     let in_pod = holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref());
     let in_pod = in_pod.map(|it| it.pod_uid.as_str());
     let is_known = |uid| pod_of_uid(snapshot.cluster.pods.known_part(Unread::Doubted), uid).is_some();
     match (in_pod, &holder.cgroup) {
-        (Some(uid), _) if [&pod.uid, &pod.config_hash].into_iter().flatten().any(|own| own == uid) => Holding::Own,
-        _ if pod.running == Some(false) => Holding::Other,
+        (Some(uid), _) if pod.uids_of_cgroups().any(|own| own == uid) => Ok(true),
+        _ if pod.running == Some(false) => Ok(false),
         (Some(uid), _) if pod.uid.is_none() && !is_known(uid) => {
             gap(Source::Pods, Why::Ambiguous, "a pod has this socket, but the Pod in the input has no uid")
         }
@@ -148,8 +133,8 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
             Why::Ambiguous,
             "the cgroup of this socket does not show whether the socket belongs to a pod",
         ),
-        (None, Reading::Gap(gap)) => Holding::Unknown(gap.clone()),
-        _ => Holding::Other,
+        (None, Reading::Gap(gap)) => Err(gap.clone()),
+        _ => Ok(false),
     }
 }
 

@@ -66,10 +66,7 @@ impl<'a> Proxy<'a> {
     pub fn owns(&self, socket: &Socket) -> Own {
         // A daemon such as `k3s server` may contain a proxy, and also listens on ports of its own. So a socket on the
         // daemon's usual port is a conflict.
-        if is_usual(socket.local_port, Role::Daemon) {
-            return Own::No;
-        }
-        if !matches!(socket.owner, Owner::Held(_)) {
+        if is_usual(socket.local_port, Role::Daemon) || !matches!(socket.owner, Owner::Held(_)) {
             return Own::No;
         }
         if self.shares_owner(socket) {
@@ -78,25 +75,22 @@ impl<'a> Proxy<'a> {
         if self.unread_beside(socket).is_some()
             || self.hang.contains(&group(socket))
             || self.is_unnamed_and_holds() && socket.is_of_root()
+            || self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket)
         {
-            return Own::Unknown;
-        }
-        if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
             return Own::Unknown;
         }
         let held = match &self.hold_node_ports {
             Ok(held) => held.get(&group(socket)).copied(),
             Err(_) => socket.is_of_root().then_some(usize::MAX),
         };
-        match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
-            (true, _, _) | (_, None, _) => Own::No,
+        match held {
+            None => Own::No,
+            Some(_) if self.certainly_lacks(socket) || self.snapshot.overrides.proxy_mode.is_some() => Own::No,
             // If a kube-proxy answers and its version opens no NodePorts, the owner of a NodePort is not the proxy.
-            (false, Some(_), _) if self.proxy_never_holds() => Own::No,
-            (false, Some(_), _) if self.is_cilium() => Own::No,
+            Some(_) if self.proxy_never_holds() || self.is_cilium() => Own::No,
             // If the configured kube-proxy opens no NodePorts, an owner of only one NodePort is no proxy.
-            (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
-            (false, Some(_), true) => Own::No,
-            (false, Some(_), false) => Own::Unknown,
+            Some(1) if self.configured_proxy_never_holds() => Own::No,
+            Some(_) => Own::Unknown,
         }
     }
 
@@ -330,10 +324,7 @@ fn has_one_program(cgroup: &Cgroup) -> bool {
 }
 
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {
-    match &socket.owner {
-        Owner::Held(holder) => holder.cgroup.known(Unread::Doubted),
-        _ => None,
-    }
+    holder(socket)?.0.known(Unread::Doubted)
 }
 
 /// The owner of a socket, if known.

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use ipnet::IpNet;
-
 use super::{
     by_port::{ByPort, Port},
     outcome::Outcome,
@@ -112,8 +110,8 @@ impl<'a> Redirections<'a> {
             return Ok(false);
         }
         let interfaces = self.snapshot.kernel.interfaces.get()?;
-        let mut networks = interfaces.addresses.iter().filter(|it| is_in_network(ip, it));
-        let has_pod = |network| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| is_in_network(*other, network));
+        let mut networks = interfaces.addresses.iter().filter(|it| it.network_has(ip));
+        let has_pod = |it: &Address| self.pods.iter().flat_map(|pod| &pod.ips).any(|other| it.network_has(*other));
         Ok(networks.all(has_pod))
     }
 
@@ -161,10 +159,6 @@ pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
         return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
     }
     Ok(found)
-}
-
-fn is_in_network(ip: IpAddr, network: &Address) -> bool {
-    IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
 }
 
 /// Whether two redirections are in the same table of the same family.

@@ -32,9 +32,14 @@ pub struct Round<'a> {
     pub before: Option<&'a Snapshot>,
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
-    listeners: OnceCell<ByPort<&'a Socket>>,
     /// The answers of [`Self::is_behind`] for one kind of sockets. The next kind replaces these answers.
     pub(super) behind: RefCell<Behind<'a>>,
+    derived: Derived<'a>,
+}
+
+#[derive(Default)]
+struct Derived<'a> {
+    listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     not_served: OnceCell<ByPort<(ClaimKind, &'a Service)>>,
@@ -67,29 +72,7 @@ pub struct Addressed<'a> {
 impl<'a> Round<'a> {
     /// A round of a snapshot. `before` is the previous snapshot, if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
-        let (listeners, behind, node_ports, external_ports, host_ports) = Default::default();
-        let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
-        let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
-        Self {
-            now,
-            before,
-            lag_seconds,
-            listeners,
-            behind,
-            node_ports,
-            external_ports,
-            not_served,
-            balanced,
-            host_ports,
-            addressed,
-            endpoints,
-            proxy,
-            allocated,
-            needs,
-            redirections,
-            rivals,
-            unread_proxy_name,
-        }
+        Self { now, before, lag_seconds, behind: RefCell::default(), derived: Derived::default() }
     }
 
     /// Every listener.
@@ -98,7 +81,7 @@ impl<'a> Round<'a> {
     /// When listeners were not read.
     pub fn listeners(&self) -> Result<&ByPort<&'a Socket>, Gap> {
         let listeners = self.now.kernel.listeners.get()?;
-        Ok(self.listeners.get_or_init(|| by_port(listeners)))
+        Ok(self.derived.listeners.get_or_init(|| by_port(listeners)))
     }
 
     /// The nodePorts of all Services that this node's proxy serves.
@@ -111,7 +94,7 @@ impl<'a> Round<'a> {
             served_node_ports(self.now, services)
                 .map(|(service, port, number)| ((port.protocol, number), (service, port)))
         };
-        Ok(self.node_ports.get_or_init(|| ByPort::of(all())))
+        Ok(self.derived.node_ports.get_or_init(|| ByPort::of(all())))
     }
 
     /// Every port of a Service that this node's proxy serves, if the Service has an external address. The index has no
@@ -126,7 +109,7 @@ impl<'a> Round<'a> {
             let services = services.iter().map(|service| &**service).filter(has_any);
             services.flat_map(|service| service.ports.iter().map(move |it| ((it.protocol, it.port), (service, it))))
         };
-        Ok(self.external_ports.get_or_init(|| ByPort::of(all())))
+        Ok(self.derived.external_ports.get_or_init(|| ByPort::of(all())))
     }
 
     /// Every external address of a Service with this port. Empty if Services were not read.
@@ -170,7 +153,7 @@ impl<'a> Round<'a> {
                 })
             })
         };
-        self.not_served.get_or_init(|| ByPort::of(all()))
+        self.derived.not_served.get_or_init(|| ByPort::of(all()))
     }
 
     pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
@@ -180,7 +163,7 @@ impl<'a> Round<'a> {
             let may_serve = |it: &ExternalAddress<'_>| serves(self, it.service, it.part()) != Ok(false);
             all.filter(|it| it.field == Field::LoadBalancer && may_serve(it)).map(|it| it.ip).collect()
         };
-        self.balanced.get_or_init(all)
+        self.derived.balanced.get_or_init(all)
     }
 
     /// Every hostPort of a pod that is on this node, or may be on this node.
@@ -190,7 +173,7 @@ impl<'a> Round<'a> {
     pub fn host_ports(&self) -> Result<&ByPort<(&'a Pod, &'a ContainerPort)>, Gap> {
         let pods = self.now.cluster.pods.get()?;
         let all = || host_ports(self.now, pods).map(|(pod, port, number)| ((port.protocol, number), (pod, port)));
-        Ok(self.host_ports.get_or_init(|| ByPort::of(all())))
+        Ok(self.derived.host_ports.get_or_init(|| ByPort::of(all())))
     }
 
     /// Facts that follow from the addresses of this node.
@@ -199,7 +182,7 @@ impl<'a> Round<'a> {
     /// When the addresses were not read.
     pub fn addressed(&self) -> Result<&Addressed<'a>, Gap> {
         let interfaces = self.now.kernel.interfaces.get()?;
-        Ok(self.addressed.get_or_init(|| Addressed {
+        Ok(self.derived.addressed.get_or_init(|| Addressed {
             interfaces,
             assumptions: Assumptions::of(self.now, interfaces, self.lag_seconds),
             locals: local_addresses(interfaces),
@@ -208,12 +191,12 @@ impl<'a> Round<'a> {
 
     /// The endpoints of Services.
     pub fn endpoints(&self) -> &Endpoints<'a> {
-        self.endpoints.get_or_init(|| Endpoints::of(self.now))
+        self.derived.endpoints.get_or_init(|| Endpoints::of(self.now))
     }
 
     /// The sockets of the proxy.
     pub fn proxy(&self) -> &Proxy<'a> {
-        self.proxy.get_or_init(|| Proxy::of(self.now))
+        self.derived.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
     /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has the number. Protocols are
@@ -232,7 +215,7 @@ impl<'a> Round<'a> {
             }
             allocated
         };
-        Ok(self.allocated.get_or_init(all))
+        Ok(self.derived.allocated.get_or_init(all))
     }
 
     /// The redirections of hostPorts.
@@ -241,7 +224,7 @@ impl<'a> Round<'a> {
     ///
     /// When Pods, or the rules of netfilter, were not read.
     pub fn redirections(&self) -> Result<&Redirections<'a>, Gap> {
-        self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
+        self.derived.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
     /// The reason why redirections of hostPorts were not read. `None` if the scan did not request redirections, as in
@@ -261,15 +244,15 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn rivals(&self) -> &Rivals<'a> {
-        self.rivals.get_or_init(|| rivals(self.now))
+        self.derived.rivals.get_or_init(|| rivals(self.now))
     }
 
     pub(super) fn unread_proxy_name(&self) -> Option<Gap> {
-        self.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
+        self.derived.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
     }
 
     /// The servers that need to listen on a port of this node.
     pub fn needs(&self) -> &Needs<'a> {
-        self.needs.get_or_init(|| Needs::of(self))
+        self.derived.needs.get_or_init(|| Needs::of(self))
     }
 }

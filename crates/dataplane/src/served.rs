@@ -19,9 +19,8 @@ pub fn host_ports<'a>(
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
 ) -> impl Iterator<Item = (&'a Pod, &'a ContainerPort, u16)> {
-    let here = pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()));
-    here.filter(|pod| !pod.host_network && !pod.finished)
-        .flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
+    let pods = own_network_pods(snapshot, pods).filter(|pod| !pod.finished);
+    pods.flat_map(|pod| pod.ports.iter().filter_map(move |port| Some((pod, port, port.host_port?))))
 }
 
 /// The pods of this node that have addresses of their own.

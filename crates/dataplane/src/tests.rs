@@ -238,7 +238,7 @@ fn every_mode_has_one_data_plane() {
     }
     let possible = |world: Snapshot| {
         let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
-        unknown::possible(&world, &interfaces, None).map(|plane| plane.mode).collect::<Vec<_>>()
+        unknown::possible(&world, &interfaces).map(|plane| plane.mode).collect::<Vec<_>>()
     };
     assert_eq!(possible(Snapshot::healthy()), Mode::KUBE_PROXY);
     let with_cilium = Snapshot::healthy().address("cilium_host", "10.244.0.1");

@@ -3,22 +3,22 @@
 //! A verdict is certain only if the verdict is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane
 //! has a link on the node, the verdict must be equal for this data plane too.
 
-use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
+use super::{
+    cilium,
+    plane::{DATA_PLANES, DataPlane},
+    unmeasured,
+};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 
-static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE];
-
-/// `named` is the only possible mode of kube-proxy, if a source names one.
-pub(super) fn possible(
-    snapshot: &Snapshot,
-    interfaces: &Interfaces,
-    named: Option<Mode>,
-) -> impl Iterator<Item = &'static DataPlane> {
+pub(super) fn possible(snapshot: &Snapshot, interfaces: &Interfaces) -> impl Iterator<Item = &'static DataPlane> {
+    // The only possible mode of kube-proxy, if a source names one.
+    let named = snapshot.contested().map(|(mode, _)| mode);
     // If a kube-proxy answers and the mode is still unknown, Cilium runs beside kube-proxy.
     let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
-    let of_kube_proxy = POSSIBLE.into_iter().filter(move |plane| named.is_none_or(|mode| plane.mode == mode));
+    let is_possible = move |mode: Mode| named.map_or(mode != Mode::Cilium, |named| named == mode);
+    let of_kube_proxy = DATA_PLANES.into_iter().filter(move |plane| is_possible(plane.mode));
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }
 

@@ -96,18 +96,15 @@ impl ClusterFacts {
     /// must not depend on this order.
     #[must_use]
     pub fn in_order(mut self) -> Self {
-        if let Reading::Seen(services) = &mut self.services {
-            services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        fn sort<T>(objects: &mut Reading<Vec<Arc<T>>>, name: impl Fn(&T) -> (&str, &str)) {
+            if let Reading::Seen(objects) = objects {
+                objects.sort_by(|a, b| name(a).cmp(&name(b)));
+            }
         }
-        if let Reading::Seen(pods) = &mut self.pods {
-            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        }
-        if let Reading::Seen(waiting) = &mut self.waiting_pods {
-            waiting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        }
-        if let Reading::Seen(nodes) = &mut self.nodes {
-            nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        }
+        sort(&mut self.services, |it| (&it.namespace, &it.name));
+        sort(&mut self.pods, |it| (&it.namespace, &it.name));
+        sort(&mut self.waiting_pods, |it| (&it.namespace, &it.name));
+        sort(&mut self.nodes, |it| ("", &it.name));
         self.workloads.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         self
     }

@@ -204,15 +204,8 @@ impl Snapshot {
         let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
             let index = interfaces.links.len() as u32 + 1;
-            interfaces.links.push(Link {
-                index,
-                name: link.to_owned(),
-                kind: Some("dummy".to_owned()),
-                udp_port: None,
-                tunnel: None,
-                master: None,
-                up: true,
-            });
+            let (name, kind) = (link.to_owned(), Some("dummy".to_owned()));
+            interfaces.links.push(Link { index, name, kind, up: true, ..Link::default() });
         }
         let ip = ip(address);
         interfaces.addresses.push(Address { ip, prefix: if ip.is_ipv4() { 32 } else { 128 }, link: link.into() });
@@ -414,15 +407,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
 }
 
 fn interfaces() -> Interfaces {
-    let link = |index, name: &str| Link {
-        index,
-        name: name.to_owned(),
-        kind: None,
-        udp_port: None,
-        tunnel: None,
-        master: None,
-        up: true,
-    };
+    let link = |index, name: &str| Link { index, name: name.to_owned(), up: true, ..Link::default() };
     let address = |link: &str, address: &str, prefix| Address { ip: ip(address), prefix, link: link.into() };
     Interfaces {
         links: vec![link(1, "lo"), link(2, "eth0")],

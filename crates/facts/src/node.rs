@@ -6,12 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Clients, EphemeralUse, Extent, Family, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading,
-    Socket, Source, Unread, Why,
+    Socket, Source, Unread,
 };
 
 /// All facts of the node. A fact that was not read contains the reason.
@@ -150,7 +151,7 @@ impl KernelFacts {
 }
 
 fn unread<T>(source: Source) -> Reading<T> {
-    Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
+    Reading::not_requested(source, "no node was scanned")
 }
 
 /// What a scan reads in addition to the facts that every scan reads.
@@ -292,7 +293,7 @@ impl Interfaces {
 }
 
 /// One link.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The link's interface index.
     pub index: u32,
@@ -411,6 +412,11 @@ impl Address {
         IPVS_LINKS.contains(&&*self.link)
     }
 
+    /// Whether another address is in the network of this address.
+    pub fn network_has(&self, ip: IpAddr) -> bool {
+        IpNet::new(self.ip, self.prefix).is_ok_and(|network| network.contains(&ip))
+    }
+
     /// Whether the address has the longest prefix, /32 or /128. Programs add such addresses to a node that already has
     /// its own addresses.
     pub fn is_alone(&self) -> bool {
@@ -467,11 +473,7 @@ pub struct Netfilter {
 }
 
 fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
-    Reading::Gap(Gap::new(
-        Source::Netfilter,
-        Why::NotRequested,
-        "rules that hide packets from conntrack were not requested",
-    ))
+    Reading::not_requested(Source::Netfilter, "rules that hide packets from conntrack were not requested")
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -505,7 +507,7 @@ pub struct Redirection {
 impl Redirection {
     /// The value in snapshots that are older than this field.
     fn not_requested() -> Reading<Vec<Self>> {
-        Reading::Gap(Gap::new(Source::Netfilter, Why::NotRequested, "redirections of hostPorts were not requested"))
+        Reading::not_requested(Source::Netfilter, "redirections of hostPorts were not requested")
     }
 }
 
@@ -541,16 +543,12 @@ pub struct Masquerade {
 impl Masquerade {
     /// The value in older snapshots, and if no rule needs the flows.
     pub fn not_requested() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
+        Reading::not_requested(Source::Conntrack, "IPVS has no virtual servers on this node")
     }
 
     /// The value for the pools in older snapshots, and if no rule needs the pools.
     pub fn pools_not_requested() -> Reading<Vec<MasqueradePool>> {
-        Reading::Gap(Gap::new(
-            Source::Conntrack,
-            Why::NotRequested,
-            "the kernel dropped no connection, and tracks few connections",
-        ))
+        Reading::not_requested(Source::Conntrack, "the kernel dropped no connection, and tracks few connections")
     }
 }
 

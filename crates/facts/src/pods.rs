@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Gap, PortRange, PortSet, Protocol, Reading, Source, Why};
+use super::{PortRange, PortSet, Protocol, Reading, Source};
 
 /// `core/v1` Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,6 +243,6 @@ impl WaitingPod {
 
     /// The value in older snapshots, and if waiting Pods were not requested.
     pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
-        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
+        Reading::not_requested(Source::WaitingPods, "Pods without a Node were not requested")
     }
 }

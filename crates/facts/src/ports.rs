@@ -65,10 +65,7 @@ impl Family {
 
     /// The index of the family in a pair. The first value of such a pair is for IPv4.
     pub fn index(self) -> usize {
-        match self {
-            Self::V4 => 0,
-            Self::V6 => 1,
-        }
+        self as usize
     }
 }
 
@@ -310,13 +307,8 @@ impl FromStr for PortSet {
 
 impl fmt::Display for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, range) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            range.fmt(f)?;
-        }
-        Ok(())
+        let ranges: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&ranges.join(","))
     }
 }
 

@@ -19,6 +19,11 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
+    /// A fact that was not requested.
+    pub(super) fn not_requested(source: Source, detail: &str) -> Self {
+        Self::Gap(Gap::new(source, Why::NotRequested, detail))
+    }
+
     /// The fact, or a copy of the reason why it was not read. For example: `let sockets =
     /// view.now.kernel.listeners.get()?;`.
     ///

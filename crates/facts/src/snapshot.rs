@@ -57,7 +57,7 @@ pub struct OwnPort {
 impl OwnPort {
     /// The value if no agent runs: in `check`, and in old snapshots.
     pub fn not_requested() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
+        Reading::not_requested(Source::OwnPort, "only an agent listens")
     }
 }
 

@@ -382,8 +382,7 @@ pub struct PodNamespace {
 }
 
 fn not_requested<T>() -> Reading<T> {
-    let detail = "the pod was not known to fail at the time of the scan";
-    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotRequested, detail))
+    Reading::not_requested(Source::PodNamespaces, "the pod was not known to fail at the time of the scan")
 }
 
 fn was_not_requested<T>(reading: &Reading<T>) -> bool {

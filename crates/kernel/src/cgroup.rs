@@ -46,11 +46,8 @@ impl Cgroups {
             cgroup2_mounts(&String::from_utf8_lossy(&mounts)).filter(|place| is_cgroup2(place)).collect();
         let whole = mounted.iter().find(|place| is_whole(place));
         let mount = whole.or(usual.first()).or(mounted.first()).cloned().ok_or_else(|| {
-            Gap::new(
-                Source::Cgroups,
-                Why::NotSupported,
-                format!("no cgroup2 hierarchy is mounted below {}", root.display()),
-            )
+            let detail = format!("no cgroup2 hierarchy is mounted below {}", root.display());
+            Gap::new(Source::Cgroups, Why::NotSupported, detail)
         });
         Self { whole: whole.is_some(), mount }
     }
@@ -69,21 +66,15 @@ impl Cgroups {
             }
             if missing.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        let unknown = match outcome {
-            Err(error) => {
-                Gap::new(Source::Cgroups, super::proc_net::why(&error), format!("{}: {error}", mount.display()))
-            }
-            Ok(false) => Gap::new(
-                Source::Cgroups,
-                Why::NotSupported,
-                format!("more than {DIRECTORIES} cgroups below {}", mount.display()),
-            ),
+        let (why, detail) = match outcome {
+            Err(error) => (super::proc_net::why(&error), format!("{}: {error}", mount.display())),
+            Ok(false) => (Why::NotSupported, format!("more than {DIRECTORIES} cgroups below {}", mount.display())),
             Ok(true) if !self.whole => {
-                let detail = format!("{} shows only the cgroups of this container", mount.display());
-                Gap::new(Source::Cgroups, Why::NotPermitted, detail)
+                (Why::NotPermitted, format!("{} shows only the cgroups of this container", mount.display()))
             }
-            Ok(true) => Gap::new(Source::Cgroups, Why::Stale, "the cgroup in which the socket was made was removed"),
+            Ok(true) => (Why::Stale, "the cgroup in which the socket was made was removed".to_owned()),
         };
+        let unknown = Gap::new(Source::Cgroups, why, detail);
         found.extend(missing.into_iter().map(|id| (id, Err(unknown.clone()))));
         found
     }

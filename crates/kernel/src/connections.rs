@@ -13,15 +13,6 @@ use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Wh
 /// The largest number of kept sockets that are bound but neither listen nor connect.
 const BOUND: usize = 64;
 
-/// What a walk must find out.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ConnectionsWanted<'a> {
-    /// Client sockets on these local ports are listed.
-    pub clients: Option<&'a PortSet>,
-    /// The settings of the count by destination.
-    pub counting: Option<&'a Counting<'a>>,
-}
-
 /// The results of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
@@ -39,20 +30,25 @@ struct Found {
 }
 
 impl Sockets {
-    /// Lists the sockets with a peer and a requested local port. Counts the local ports in use by (protocol, source,
-    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and does not count
-    /// as a use of a port. If no port can match and no count can matter, the walk is skipped.
+    /// Lists the sockets with a peer and a local port in `clients`. With `counting`, counts the local ports in use by
+    /// (protocol, source, destination, destination port). A connection that one of `listeners` accepted is listed last,
+    /// and does not count as a use of a port. If no port can match and no count can matter, the walk is skipped.
     ///
     /// # Errors
     /// If TCP or UDP cannot be read, or if a result was not requested, the result is a [`Gap`].
-    pub fn connections(&self, wanted: ConnectionsWanted<'_>, listeners: &[Socket]) -> Connections {
-        let idle = wanted.counting.and_then(Counting::without_a_walk);
-        let counting = wanted.counting.filter(|_| idle.is_none());
-        let clients = wanted.clients.filter(|ports| !ports.is_empty());
+    pub fn connections(
+        &self,
+        clients: Option<&PortSet>,
+        counting: Option<&Counting<'_>>,
+        listeners: &[Socket],
+    ) -> Connections {
+        let idle = counting.and_then(Counting::without_a_walk);
+        let counting = counting.filter(|_| idle.is_none());
+        let ports = clients.filter(|ports| !ports.is_empty());
         let accepting = Accepting::new(listeners);
-        let walked = match (clients, counting) {
+        let walked = match (ports, counting) {
             (None, None) => Ok(Found::default()),
-            _ => self.walk_once(clients, counting, &accepting),
+            _ => self.walk_once(ports, counting, &accepting),
         };
         let not_wanted = |source| Gap::new(source, Why::NotRequested, "not requested");
         let counted = match (idle, counting, &walked) {
@@ -61,21 +57,13 @@ impl Sockets {
             (None, Some(_), Err(gap)) => Err(Gap { source: Source::EphemeralUse, ..gap.clone() }),
             (None, Some(counting), Ok(found)) => self.counted(counting, &accepting, &found.tally),
         };
-        let clients = match (wanted.clients, walked) {
+        let clients = match (clients, walked) {
             (None, _) => Err(not_wanted(Source::Clients)),
-            (Some(_), Err(gap)) if clients.is_some() => Err(Gap { source: Source::Clients, ..gap }),
+            (Some(_), Err(gap)) if ports.is_some() => Err(Gap { source: Source::Clients, ..gap }),
             (Some(_), Err(_)) => Ok(Clients::default()),
-            (Some(_), Ok(found)) => self.with_sctp(clients, found.kept, &accepting).map(KeptClients::finish),
+            (Some(_), Ok(found)) => self.with_sctp(ports, found.kept, &accepting).map(KeptClients::finish),
         };
         Connections { clients, counted }
-    }
-
-    /// The sockets with a peer whose local port is in `ports`, in the order of [`Self::connections`].
-    ///
-    /// # Errors
-    /// A [`Gap`] of [`Source::Clients`] when TCP or UDP cannot be read.
-    pub fn clients(&self, ports: &PortSet, listeners: &[Socket]) -> Result<Clients, Gap> {
-        self.connections(ConnectionsWanted { clients: Some(ports), counting: None }, listeners).clients
     }
 
     /// The use of ephemeral ports, as [`Self::connections`] counts it.
@@ -83,7 +71,7 @@ impl Sockets {
     /// # Errors
     /// A [`Gap`] of [`Source::EphemeralUse`] when TCP or UDP cannot be read.
     pub fn ephemeral_use(&self, counting: &Counting<'_>, listeners: &[Socket]) -> Result<Counted, Gap> {
-        self.connections(ConnectionsWanted { clients: None, counting: Some(counting) }, listeners).counted
+        self.connections(None, Some(counting), listeners).counted
     }
 
     fn walk_once(
@@ -108,7 +96,7 @@ impl Sockets {
         };
         let mut found = Found::default();
         for (protocol, states) in TABLES {
-            let request = SocketRequest { source: Source::Clients, protocol, states, ports: Some(&ports), peers: None };
+            let request = SocketRequest::new(Source::Clients, protocol, states, Some(&ports));
             (found, _) = self.walk(&request, found, each)?;
         }
         Ok(found)
@@ -119,7 +107,7 @@ impl Sockets {
     /// connect.
     ///
     /// # Errors
-    /// As [`Self::clients`].
+    /// A [`Gap`] of [`Source::Clients`] when TCP cannot be read.
     pub fn walk_again(
         &self,
         mut clients: Clients,
@@ -161,8 +149,7 @@ impl Sockets {
                     bound.push(*record);
                 }
             };
-            let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::BOUND);
-            let request = SocketRequest { source, protocol, states, ports: Some(&free), peers: None };
+            let request = SocketRequest::new(Source::Clients, Protocol::Tcp, States::BOUND, Some(&free));
             let (mut bound, read_from) = self.walk(&request, Vec::new(), bound)?;
             clients.bound_unlisted = read_from == ReadFrom::Text || bound.len() > BOUND;
             clients.bound_searched = if clients.bound_unlisted { PortSet::default() } else { free };
@@ -180,13 +167,7 @@ impl Sockets {
         accepting: &Accepting<'_>,
     ) -> Result<KeptClients, Gap> {
         let Some(ports) = ports else { return Ok(kept) };
-        let request = SocketRequest {
-            source: Source::Clients,
-            protocol: Protocol::Sctp,
-            states: States::WITH_PEER,
-            ports: Some(ports),
-            peers: None,
-        };
+        let request = SocketRequest::new(Source::Clients, Protocol::Sctp, States::WITH_PEER, Some(ports));
         match self.walk(&request, kept.clone(), |kept, record| kept.keep(record, accepting)) {
             Ok((kept, _)) => Ok(kept),
             Err(gap) if gap.why == Why::NotSupported => Ok(kept),
@@ -199,13 +180,7 @@ impl Sockets {
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
-            let request = SocketRequest {
-                source: Source::EphemeralUse,
-                protocol,
-                states,
-                ports: Some(counting.ports),
-                peers: None,
-            };
+            let request = SocketRequest::new(Source::EphemeralUse, protocol, states, Some(counting.ports));
             (recount, _) = self.walk(&request, recount, |tally, record| {
                 if !accepting.covers(record) {
                     tally.count(counting, record);

@@ -13,14 +13,14 @@ use std::{
 use nix::libc::{IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP};
 
 use super::{
-    freshness::ScanCounter,
-    netlink::{Family, Malformed, Message, Request, attributes, bytes_at, connection},
+    known::ScanCounter,
+    netlink::{Family, Malformed, Message, Request, attribute, attributes, bytes_at, connection},
     privileges::require_net_admin,
-    root::{Root, read_text},
+    root::{Root, read_text, read_value},
 };
 use portreeve_facts::{
     Gap, Interfaces, Masquerade, MasqueradePool, MasqueradedFlow, NodeQuery, PortRange, PortSet, Protocol, Reading,
-    Source, Why, text,
+    Source, Why,
 };
 
 /// The counts of flows, kept between scans. The table has 262,144 buckets, so reading an empty table takes about 10 to
@@ -103,8 +103,8 @@ pub(crate) fn read(
     let counts = uncounted.is_none() && (is_due || counted.flows.is_none());
     let pools = pressed && (is_due || counted.pools.is_none());
     let found = match (counts || pools, taken) {
-        (true, _) => find(wanted, own, SRC_NAT, SRC_NAT, pools)?,
-        (false, true) => find(wanted, own, SRC_NAT, SRC_NAT | SEEN_REPLY, false)?,
+        (true, _) => find(wanted, own, SRC_NAT, pools)?,
+        (false, true) => find(wanted, own, SRC_NAT | SEEN_REPLY, false)?,
         (false, false) => Found::default(),
     };
     let Found { flows, unanswered, beyond, pools: found } = found;
@@ -139,17 +139,19 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
     flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
-fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
+/// Finds flows whose status has `SRC_NAT`, and no other bit of `mask`.
+fn find(wanted: &NodeQuery, own: &Interfaces, mask: u32, pools: bool) -> Result<Found, Gap> {
     // `struct nfgenmsg`: all families, version 0.
-    let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
+    let number = |kind, number: u32| attribute(kind, &number.to_be_bytes());
+    let body = [&[0; 4], &number(CTA_STATUS, SRC_NAT)[..], &number(CTA_STATUS_MASK, mask)].concat();
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
-    connection(Family::Netfilter, false).dump(&request, Found::default, |found, message| {
-        if let Some((flow, answer)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
+    connection(Family::Netfilter).dump(&request, Found::default, |found, message| {
+        if let Some((flow, is_awaited)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
             if pools {
                 found.pools.take(&flow);
             }
-            found.take(flow, answer, wanted);
+            found.take(flow, is_awaited, wanted);
         }
         Ok(())
     })
@@ -157,12 +159,7 @@ fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: boo
 
 /// The number of flows that the kernel tracks in the network namespace of the calling thread.
 fn flows(root: &Root) -> Result<u64, Gap> {
-    let path = root.file("proc/sys/net/netfilter/nf_conntrack_count");
-    let content = read_text(Source::Conntrack, &path, 64)?;
-    content.trim().parse().map_err(|_| {
-        let seen = text::clean(&content, 64);
-        Gap::new(Source::Conntrack, Why::Malformed, format!("{}: {seen:?} is not a number", path.display()))
-    })
+    read_value(Source::Conntrack, &root.file("proc/sys/net/netfilter/nf_conntrack_count"), 64, "a number")
 }
 
 fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
@@ -174,10 +171,6 @@ fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
         return None;
     };
     Some(Gap::new(Source::Conntrack, Why::NotRequested, why))
-}
-
-fn be32(kind: u16, number: u32) -> Vec<u8> {
-    [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
 #[derive(Default)]
@@ -241,24 +234,13 @@ impl Pools {
     }
 }
 
-/// Whether the kernel saw an answer to a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// An answer was seen.
-    Seen,
-    /// No answer was seen.
-    Awaited,
-    /// The kernel began to track the flow in the middle of its connection, so it does not wait for a first answer.
-    Unknown,
-}
-
 impl Found {
-    fn take(&mut self, flow: MasqueradedFlow, answer: Answer, wanted: &NodeQuery) {
+    fn take(&mut self, flow: MasqueradedFlow, is_awaited: bool, wanted: &NodeQuery) {
         let port = flow.translated.1;
         if wanted.masquerade_ports.contains(port) {
             *self.flows.entry(flow.protocol).or_default() += 1;
         }
-        if answer != Answer::Awaited || !wanted.client_ports.contains(port) {
+        if !is_awaited || !wanted.client_ports.contains(port) {
             return;
         }
         if self.unanswered.len() < UNANSWERED {
@@ -269,8 +251,9 @@ impl Found {
     }
 }
 
-/// The flow in a message. `None` if the source was not translated, or if no Service can have the protocol.
-pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Answer)>, Malformed> {
+/// The flow in a message, and whether the kernel waits for its first answer. `None` if the source was not translated,
+/// or if no Service can have the protocol.
+pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, bool)>, Malformed> {
     if message.kind != CT_NEW {
         return Ok(None);
     }
@@ -288,14 +271,11 @@ pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, Ans
     if status & SRC_NAT == 0 {
         return Ok(None);
     }
-    let answer = match (status & SEEN_REPLY, sent.protocol) {
-        (0, Protocol::Tcp) if state != Some(SYN_SENT) => Answer::Unknown,
-        (0, _) => Answer::Awaited,
-        _ => Answer::Seen,
-    };
+    // If the kernel began to track a TCP connection in its middle, the kernel does not wait for a first answer.
+    let is_awaited = status & SEEN_REPLY == 0 && (sent.protocol != Protocol::Tcp || state == Some(SYN_SENT));
     let flow =
         MasqueradedFlow { protocol: sent.protocol, source: sent.from, translated: answered.to, server: answered.from };
-    Ok(Some((flow, answer)))
+    Ok(Some((flow, is_awaited)))
 }
 
 /// One direction of a flow (`CTA_TUPLE_*`).
@@ -343,7 +323,8 @@ impl Tuple {
     }
 }
 
-fn protocol([number]: [u8; 1]) -> Option<Protocol> {
+/// The protocol with this number. `None` if no Service can have it.
+pub(crate) fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     match i32::from(number) {
         IPPROTO_TCP => Some(Protocol::Tcp),
         IPPROTO_UDP => Some(Protocol::Udp),
@@ -369,7 +350,7 @@ fn tcp_state(info: &[u8]) -> Result<Option<u8>, Malformed> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::netlink::attribute, *};
+    use super::*;
 
     #[test]
     fn pools_are_kept_only_while_ports_lack() {
@@ -438,7 +419,7 @@ mod tests {
         assert_eq!(busiest.iter().map(|pool| (pool.server.1, pool.used)).collect::<Vec<_>>(), [(65000, 200)]);
     }
 
-    fn parsed(body: &[u8]) -> Option<(MasqueradedFlow, Answer)> {
+    fn parsed(body: &[u8]) -> Option<(MasqueradedFlow, bool)> {
         masqueraded(&Message { kind: CT_NEW, body }).expect("sound")
     }
 
@@ -467,7 +448,7 @@ mod tests {
             translated: place("192.0.2.1:14874"),
             server: place("198.51.100.51:443"),
         };
-        assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
+        assert_eq!(parsed(&body), Some((flow, true)));
         for length in 0..body.len() {
             // The two tuples and the status are enough for a flow. The parser can do without the attributes after them.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
@@ -477,12 +458,12 @@ mod tests {
 
     #[test]
     fn a_flow_awaits_an_answer_only_if_it_never_had_one() {
-        let answer = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, answer)| answer);
-        assert_eq!(answer(6, SRC_NAT, Some(SYN_SENT)), Some(Answer::Awaited));
-        assert_eq!(answer(6, SRC_NAT, Some(3)), Some(Answer::Unknown), "the connection is older than its tracking");
-        assert_eq!(answer(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(Answer::Seen));
-        assert_eq!(answer(17, SRC_NAT, None), Some(Answer::Awaited));
-        assert_eq!(answer(132, SRC_NAT | SEEN_REPLY, None), Some(Answer::Seen));
+        let is_awaited = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, it)| it);
+        assert_eq!(is_awaited(6, SRC_NAT, Some(SYN_SENT)), Some(true));
+        assert_eq!(is_awaited(6, SRC_NAT, Some(3)), Some(false), "the connection is older than its tracking");
+        assert_eq!(is_awaited(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(false));
+        assert_eq!(is_awaited(17, SRC_NAT, None), Some(true));
+        assert_eq!(is_awaited(132, SRC_NAT | SEEN_REPLY, None), Some(false));
     }
 
     #[test]
@@ -501,9 +482,9 @@ mod tests {
         let mut found = Found::default();
         for port in [30080, 30081, 1024] {
             let (flow, _) = parsed(&body(6, SRC_NAT, Some(SYN_SENT), port)).unwrap();
-            found.take(flow.clone(), Answer::Seen, &wanted);
+            found.take(flow.clone(), false, &wanted);
             for _ in 0..UNANSWERED + 3 {
-                found.take(flow.clone(), Answer::Awaited, &wanted);
+                found.take(flow.clone(), true, &wanted);
             }
         }
         assert_eq!(found.flows, [(Protocol::Tcp, 2 * (UNANSWERED as u64 + 4))].into());

@@ -193,16 +193,10 @@ impl Tally {
         busiest.truncate(REPORTED);
         let with_example = busiest.iter().take_while(|(_, count)| count.used >= counting.worth_walking);
         let examples = with_example.map(|(_, count)| count.example).collect();
-        let report =
-            |(Destination { protocol, source, destination, port }, count): (Destination, Count)| DestinationUse {
-                protocol,
-                source,
-                destination,
-                port,
-                used: count.used,
-                time_wait: count.time_wait,
-                owner: Owner::NotRead,
-            };
+        let report = |(destination, Count { used, time_wait, .. }): (Destination, Count)| {
+            let Destination { protocol, source, destination, port } = destination;
+            DestinationUse { protocol, source, destination, port, used, time_wait, owner: Owner::NotRead }
+        };
         let at_most = bound(self.walked);
         let busiest = busiest.into_iter().map(report).collect();
         Counted { ephemeral: EphemeralUse { at_most, busiest, extent }, examples }

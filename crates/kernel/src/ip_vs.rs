@@ -55,12 +55,8 @@ pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualSer
                 counted = protocol.is_some();
                 if let Some(protocol) = protocol {
                     let (ip, port) = words.next()?.rsplit_once(':')?;
-                    servers.push(VirtualServer {
-                        protocol,
-                        ip: address(ip)?,
-                        port: self::port(port)?,
-                        real_servers: 0,
-                    });
+                    let (ip, port) = (address(ip)?, self::port(port)?);
+                    servers.push(VirtualServer { protocol, ip, port, real_servers: 0 });
                 }
             }
         }

@@ -1,18 +1,26 @@
 //! Facts that are kept from scan to scan, because reading them is slow and they seldom change.
 
-use std::{collections::HashMap, mem, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    conntrack::FlowCounts,
-    freshness::{PERIOD, ScanCounter},
-    netlink::InterfaceChanges,
-    route,
-    sockets::Sockets,
-};
+use super::{conntrack::FlowCounts, netlink::InterfaceChanges, route, sockets::Sockets};
 use portreeve_facts::{Cgroup, Gap, Interfaces};
+
+/// The number of scans from one full reading to the next, even if no change was noticed.
+const PERIOD: u8 = 20;
 
 /// A new process is read in this number of scans. A container moves to its namespace and control group at its start.
 const CONFIRMING: u8 = 2;
+
+#[derive(Debug, Default)]
+pub(super) struct ScanCounter(u8);
+
+impl ScanCounter {
+    /// Counts one more scan. Returns whether this scan must read everything.
+    pub(super) fn advance(&mut self) -> bool {
+        self.0 = (self.0 + 1) % PERIOD;
+        self.0 == 0
+    }
+}
 
 /// Facts from earlier scans of a host. Empty for a single scan.
 #[derive(Debug, Default)]
@@ -74,11 +82,6 @@ pub(super) struct KnownProcess {
 }
 
 impl KnownProcesses {
-    /// Takes all processes out. The caller must put each living process back with [`Self::keep`].
-    pub(super) fn take(&mut self) -> Self {
-        mem::take(self)
-    }
-
     pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
         let known = self.0.remove(&pid).filter(|process| process.inode == inode);
         let scans = known.as_ref().map_or(0, |process| (process.scans + 1) % PERIOD);
@@ -120,7 +123,7 @@ mod tests {
     fn a_process_that_is_not_given_back_is_forgotten() {
         let mut known = KnownProcesses::default();
         read_at(&mut known, 1, 3);
-        known.take();
+        drop(std::mem::take(&mut known));
         assert_eq!(read_at(&mut known, 1, 3), [true, true, false]);
     }
 }

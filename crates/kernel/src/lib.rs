@@ -9,7 +9,6 @@ pub mod cgroup;
 mod connections;
 pub mod conntrack;
 mod ephemeral;
-mod freshness;
 pub mod health;
 pub mod http;
 pub mod ip_vs;
@@ -42,7 +41,7 @@ use std::{
 
 pub use self::{
     cgroup::Cgroups,
-    connections::{Connections, ConnectionsWanted},
+    connections::Connections,
     ephemeral::{Counted, Counting},
     known::Known,
     owner::{Claim, Owners},
@@ -363,8 +362,7 @@ fn connections(
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
     // If listeners were not read, accepted connections are unknown. This changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
-    let requested = ConnectionsWanted { clients, counting: counting.as_ref() };
-    let found = watch.on_each(&readers, || reader.connections(requested, known));
+    let found = watch.on_each(&readers, || reader.connections(clients, counting.as_ref(), known));
     Connections {
         clients: match is_wanted(Source::Clients) {
             false => Err(not_needed(Source::Clients)),

@@ -23,8 +23,8 @@ use names::{
 const ONE_AN_OBJECT: [&str; 8] =
     ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-POD-FW-", "KUBE-NWPLCY-"];
 
-/// The files with the tables of legacy iptables. Only root can read them.
-const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
+/// The families and the files with the tables of legacy iptables. Only root can read the files.
+const LEGACY: [(&str, &str); 2] = [("ip", "ip_tables_names"), ("ip6", "ip6_tables_names")];
 
 /// Reads four things: tables, chains whose name begins with `KUBE-`, redirections of hostPorts, and ports that
 /// conntrack does not track. Chains of single objects are left out.
@@ -34,7 +34,7 @@ const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 /// empty.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
-    let mut connection = connection(Family::Netfilter, false);
+    let mut connection = connection(Family::Netfilter);
     let tables = connection.dump(&request("nft tables", NFT_MSG_GETTABLE), Vec::new, |tables, message| {
         tables.extend(table(message)?);
         Ok(())
@@ -49,9 +49,8 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     let untracked = redirections::untracked(&mut connection, &mut of_host_ports).into();
     let redirections = redirections::read(&mut connection, of_host_ports).into();
     let mut legacy_tables = Vec::new();
-    for file in LEGACY {
+    for (family, file) in LEGACY {
         let content = existing(read_text(Source::Netfilter, &root.net(file), 4096))?;
-        let family = if file == "ip_tables_names" { "ip" } else { "ip6" };
         legacy_tables.extend(content.lines().map(|table| format!("{family} {}", name(table.as_bytes(), NAME))));
     }
     Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections, untracked })

@@ -130,29 +130,21 @@ impl Owners {
         let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
         let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
-        let mut held: HashMap<_, _> = processes
-            .owners(likely, &mut missing)
-            .into_iter()
-            .map(|(inode, process)| (inode, Held::By(process)))
-            .collect();
-        if missing.is_empty() {
-            return held;
+        let (mut found, mut unread) = (processes.owners(likely, &mut missing), None);
+        if !missing.is_empty() {
+            unread = match processes.every_pid() {
+                Ok(pids) => {
+                    found.extend(processes.owners(pids, &mut missing));
+                    processes.overlooked()
+                }
+                Err(gap) => Some(gap),
+            };
         }
-        let pids = match processes.every_pid() {
-            Ok(pids) => pids,
-            Err(gap) => {
-                held.extend(missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))));
-                return held;
-            }
-        };
-        let found = processes.owners(pids, &mut missing);
-        held.extend(found.into_iter().map(|(inode, process)| (inode, Held::By(process))));
-        let unowned = match processes.overlooked() {
-            Some(gap) => missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))).collect::<Vec<_>>(),
+        let unowned: Vec<_> = match unread {
+            Some(gap) => missing.into_iter().map(|inode| (inode, Held::Unknown(gap.clone()))).collect(),
             None => self.without_process(claims, &missing),
         };
-        held.extend(unowned);
-        held
+        found.into_iter().map(|(inode, process)| (inode, Held::By(process))).chain(unowned).collect()
     }
 
     /// Separates the kernel's sockets from sockets that a process closed during the search. The kernel's sockets still
@@ -182,8 +174,7 @@ impl Owners {
                 continue;
             }
             let states = of_protocol().fold(States(0), |states, claim| states.with(claim.state));
-            let request =
-                SocketRequest { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
+            let request = SocketRequest::new(Source::Processes, protocol, states, Some(&ports));
             (inodes, _) = sockets.walk(&request, inodes, |inodes, record| {
                 inodes.insert(record.inode);
             })?;

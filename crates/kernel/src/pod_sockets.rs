@@ -67,7 +67,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {
-        let request = SocketRequest { source: Source::PodNamespaces, protocol, states, ports, peers: None };
+        let request = SocketRequest::new(Source::PodNamespaces, protocol, states, ports);
         (found, _) = tables.walk(&request, found, |found: &mut Vec<Record>, record| {
             if wanted(record) && found.len() <= 2 * LISTED {
                 found.push(*record);

@@ -134,7 +134,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
     let mut text = Vec::with_capacity(CGROUP);
-    let mut before = known.processes.take();
+    // Each living process is kept again.
+    let mut before = std::mem::take(&mut known.processes);
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);
         match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {

@@ -61,10 +61,10 @@ pub fn walk<T>(
             {
                 continue;
             }
-            Err(error) => return Err(request.gap(why(&error), format!("{}: {error}", path.display()))),
+            Err(error) => return Err(Gap::new(request.source, why(&error), format!("{}: {error}", path.display()))),
         };
         read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), request.protocol, family, &mut take)
-            .map_err(|(why, detail)| request.gap(why, format!("{}: {detail}", path.display())))?;
+            .map_err(|(why, detail)| Gap::new(request.source, why, format!("{}: {detail}", path.display())))?;
     }
     Ok(collected)
 }
@@ -116,8 +116,7 @@ pub fn read(
 fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     let mut fields = line.split_ascii_whitespace();
     fields.next()?.strip_suffix(':')?.parse::<u64>().ok()?;
-    let (local, local_port) = end(fields.next()?, family)?;
-    let (remote, remote_port) = end(fields.next()?, family)?;
+    let (local, remote) = (end(fields.next()?, family)?, end(fields.next()?, family)?);
     let state = State::from_number(u8::from_str_radix(fields.next()?, 16).ok()?)?;
     fields.next()?.split_once(':')?;
     let (timer, _) = fields.next()?.split_once(':')?;
@@ -125,21 +124,8 @@ fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     let uid = fields.next()?.parse().ok()?;
     fields.next()?;
     let inode = fields.next()?.parse().ok()?;
-    Some(Record {
-        protocol,
-        local_port,
-        local,
-        remote,
-        remote_port,
-        family,
-        state,
-        inode,
-        v6only: None,
-        uid,
-        cgroup: None,
-        device: 0,
-        retransmits: if timer == "01" { u8::try_from(retransmits).unwrap_or(u8::MAX) } else { 0 },
-    })
+    let retransmits = if timer == "01" { u8::try_from(retransmits).unwrap_or(u8::MAX) } else { 0 };
+    Some(Record { uid, inode, retransmits, ..Record::of(protocol, state, local, remote) })
 }
 
 /// `ADDRESS:PORT`. The address is written as 32-bit words in the byte order of the host. The port is written as a
@@ -224,13 +210,7 @@ mod tests {
     #[test]
     fn a_missing_table_is_unread_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
-        let request = SocketRequest {
-            source: Source::Listeners,
-            protocol: Protocol::Tcp,
-            states: States::LISTENING,
-            ports: None,
-            peers: None,
-        };
+        let request = SocketRequest::new(Source::Listeners, Protocol::Tcp, States::LISTENING, None);
         let walk = || walk(net.path(), &request, 0, |seen, _| *seen += 1);
         assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
         std::fs::write(net.path().join("tcp"), TCP).expect("written");

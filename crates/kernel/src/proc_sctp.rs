@@ -8,7 +8,7 @@ use crate::{
     record::{Record, SocketRequest, States},
     sock_diag::sctp_state,
 };
-use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
+use portreeve_facts::{Gap, Protocol, Source, State, Why};
 
 const HEADING: &str = "LPORT";
 
@@ -61,7 +61,7 @@ pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
     let at = |local: &&str| {
         let local = address(local)?;
         let nowhere = if local.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        Some(record(State::Listen, (local, port), (nowhere, 0), uid, inode))
+        Some(Record { uid, inode, ..Record::of(Protocol::Sctp, State::Listen, (local, port), (nowhere, 0)) })
     };
     let records: Vec<Record> = locals.iter().map(at).collect::<Option<_>>()?;
     Some(records).filter(|it| !it.is_empty())
@@ -78,35 +78,12 @@ pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let remote_port = remote_port.parse().ok()?;
     let Some(state) = sctp_state(state.parse().ok()?, remote_port) else { return Some(None) };
     let local = (address(locals.first()?)?, local_port.parse().ok()?);
-    Some(Some(record(state, local, (address(remote)?, remote_port), uid.parse().ok()?, inode.parse().ok()?)))
+    let (remote, uid, inode) = ((address(remote)?, remote_port), uid.parse().ok()?, inode.parse().ok()?);
+    Some(Some(Record { uid, inode, ..Record::of(Protocol::Sctp, state, local, remote) }))
 }
 
 fn address(word: &str) -> Option<IpAddr> {
     word.trim_start_matches('*').parse().ok()
-}
-
-fn record(
-    state: State,
-    (local, local_port): (IpAddr, u16),
-    (remote, remote_port): (IpAddr, u16),
-    uid: u32,
-    inode: u64,
-) -> Record {
-    Record {
-        protocol: Protocol::Sctp,
-        local_port,
-        local,
-        remote,
-        remote_port,
-        family: Family::of(local),
-        state,
-        inode,
-        v6only: None,
-        uid,
-        cgroup: None,
-        device: 0,
-        retransmits: 0,
-    }
 }
 
 #[cfg(test)]
@@ -128,8 +105,7 @@ mod tests {
         std::fs::create_dir(net.path().join("sctp")).expect("a directory");
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
         std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
-        let request =
-            SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+        let request = SocketRequest::new(Source::Listeners, Protocol::Sctp, states, None);
         proc_net::walk(net.path(), &request, Vec::new(), |seen, it| {
             let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
             seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
@@ -184,8 +160,7 @@ mod tests {
     fn there_is_no_sctp_without_tables() {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
-            let request =
-                SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+            let request = SocketRequest::new(Source::Listeners, Protocol::Sctp, states, None);
             assert_eq!(
                 proc_net::walk(net.path(), &request, 0, |seen, _| *seen += 1).expect_err("no table").why,
                 Why::NotSupported

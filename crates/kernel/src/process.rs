@@ -1,7 +1,6 @@
 //! Processes below `/proc`, and the sockets that they own. A later process with an equal pid has another start time.
 
 use std::{
-    cell::Cell,
     collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::DirEntryExt,
@@ -49,11 +48,11 @@ pub struct Processes<'a> {
     searched: HashSet<u32>,
     denied: u32,
     /// The number of descriptors that may still be read in this scan.
-    left: Cell<usize>,
+    left: usize,
     /// The number of processes with some unread descriptors.
-    cut: Cell<u32>,
+    cut: u32,
     /// The time that may still be spent waiting for command lines.
-    patience: Cell<Duration>,
+    patience: Duration,
 }
 
 impl<'a> Processes<'a> {
@@ -64,9 +63,9 @@ impl<'a> Processes<'a> {
             command_lines,
             searched: HashSet::new(),
             denied: 0,
-            left: Cell::new(DESCRIPTORS),
-            cut: Cell::new(0),
-            patience: Cell::new(SLOW_MEMORY),
+            left: DESCRIPTORS,
+            cut: 0,
+            patience: SLOW_MEMORY,
         }
     }
 
@@ -117,11 +116,11 @@ impl<'a> Processes<'a> {
 
     /// The reason why an owner may have been overlooked. `None` if every process was searched.
     pub fn overlooked(&self) -> Option<Gap> {
-        let cut = || format!("{} processes have too many descriptors to read them all", self.cut.get());
+        let cut = || format!("{} processes have too many descriptors to read them all", self.cut);
         let detail = if self.denied > 0 {
-            let also = if self.cut.get() > 0 { format!("; {}", cut()) } else { String::new() };
+            let also = if self.cut > 0 { format!("; {}", cut()) } else { String::new() };
             format!("{} processes do not show their descriptors: this needs CAP_SYS_PTRACE{also}", self.denied)
-        } else if self.cut.get() > 0 {
+        } else if self.cut > 0 {
             return Some(Gap::new(Source::Processes, Why::TooMuch, cut()));
         } else if !sees_the_node(self.proc) {
             "only processes of this pid namespace are visible (no hostPID)".to_owned()
@@ -141,18 +140,18 @@ impl<'a> Processes<'a> {
         started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
+    fn sockets(&mut self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
         // The set may be large: a process may listen on one port at thousands of addresses.
         let mut held = HashSet::new();
-        let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
+        let mut of_process = DESCRIPTORS_OF_ONE.min(self.left);
         let mut scan = |fd: &Path| -> io::Result<bool> {
             let Some(fewer) = of_process.checked_sub(1) else {
-                self.cut.set(self.cut.get() + 1);
+                self.cut += 1;
                 return Ok(true);
             };
             of_process = fewer;
-            self.left.set(self.left.get() - 1);
+            self.left -= 1;
             let target = fs::read_link(fds.join(fd))?;
             let inode = target.to_str().and_then(socket_inode).filter(|inode| wanted.contains(inode));
             held.extend(inode);
@@ -187,7 +186,7 @@ impl<'a> Processes<'a> {
     }
 
     /// Describes a process. `None` if the process ended, or if another process now has the pid.
-    fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
+    fn describe(&mut self, pid: u32, started: u64) -> io::Result<Option<Process>> {
         let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
         let command_line = if self.command_lines { self.command_line(pid)? } else { None };
         Ok((self.started(pid)? == started).then(|| Process {
@@ -202,15 +201,14 @@ impl<'a> Processes<'a> {
     /// memory of the process. This memory may be a file on a file system that never answers. A process can also make
     /// its command line terabytes long (prctl(2) `PR_SET_MM`). The total time to wait for such processes is limited,
     /// and at most one thread stays behind.
-    fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
+    fn command_line(&mut self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
-        let patience = self.patience.get();
-        if patience.is_zero() {
+        if self.patience.is_zero() {
             return Ok(None);
         }
         let began = Instant::now();
-        let read = in_time(patience, move || read_unsized(&path, ONE_LINE));
-        self.patience.set(patience.saturating_sub(began.elapsed()));
+        let read = in_time(self.patience, move || read_unsized(&path, ONE_LINE));
+        self.patience = self.patience.saturating_sub(began.elapsed());
         match read {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
             read => read.map(Some),

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, State, Why};
+use portreeve_facts::{Family, Owner, PortSet, Protocol, Socket, Source, State};
 
 /// The facts of one socket in a socket table. The fields are the fields of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,32 @@ pub struct Record {
     pub(crate) cgroup: Option<u64>,
     pub(crate) device: u32,
     pub(crate) retransmits: u8,
+}
+
+impl Record {
+    /// A socket with these ends. All other facts are zero or missing.
+    pub(crate) fn of(
+        protocol: Protocol,
+        state: State,
+        (local, local_port): (IpAddr, u16),
+        (remote, remote_port): (IpAddr, u16),
+    ) -> Self {
+        Self {
+            protocol,
+            local_port,
+            local,
+            remote,
+            remote_port,
+            family: Family::of(local),
+            state,
+            inode: 0,
+            v6only: None,
+            uid: 0,
+            cgroup: None,
+            device: 0,
+            retransmits: 0,
+        }
+    }
 }
 
 impl From<Record> for Socket {
@@ -116,18 +142,18 @@ pub struct SocketRequest<'a> {
     pub peers: Option<&'a PortSet>,
 }
 
-impl SocketRequest<'_> {
+impl<'a> SocketRequest<'a> {
+    /// A request for sockets on these local ports, with any peers.
+    pub fn new(source: Source, protocol: Protocol, states: States, ports: Option<&'a PortSet>) -> Self {
+        Self { source, protocol, states, ports, peers: None }
+    }
+
     /// Whether a request includes this socket. A reader may get sockets that were not requested.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
             && self.ports.is_none_or(|ports| ports.contains(record.local_port))
             && self.peers.is_none_or(|ports| ports.contains(record.remote_port))
-    }
-
-    /// A `Gap` of this request's source.
-    pub fn gap(&self, why: Why, detail: String) -> Gap {
-        Gap::new(self.source, why, detail)
     }
 }
 
@@ -188,21 +214,8 @@ pub(crate) mod tests {
     pub(crate) fn record(protocol: Protocol, state: State, local: &str, remote: &str) -> Record {
         let local: std::net::SocketAddr = local.parse().expect("an address");
         let remote: std::net::SocketAddr = remote.parse().expect("an address");
-        Record {
-            protocol,
-            local_port: local.port(),
-            local: local.ip(),
-            remote: remote.ip(),
-            remote_port: remote.port(),
-            family: Family::of(local.ip()),
-            state,
-            inode: 1,
-            v6only: None,
-            uid: 0,
-            cgroup: None,
-            device: 0,
-            retransmits: 0,
-        }
+        let [local, remote] = [local, remote].map(|end| (end.ip(), end.port()));
+        Record { inode: 1, ..Record::of(protocol, state, local, remote) }
     }
 
     fn listener(local: &str, v6only: Option<bool>) -> Socket {

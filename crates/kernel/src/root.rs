@@ -7,11 +7,12 @@ use std::{
     io::{self, BufRead, BufReader, Read},
     os::unix::fs::OpenOptionsExt as _,
     path::{Component, Path, PathBuf},
+    str::FromStr,
 };
 
 use nix::fcntl::OFlag;
 
-use portreeve_facts::{Gap, Source, Why};
+use portreeve_facts::{Gap, Source, Why, text};
 
 /// A file whose id changes with every boot. Equal ids mean that the running kernel is the same
 /// (Documentation/admin-guide/sysctl/kernel.rst).
@@ -151,6 +152,18 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
 }
 
+/// The value in a file that has only this value.
+///
+/// # Errors
+/// As [`read_text`], or a `Gap` with the path and the `wanted` form.
+pub(super) fn read_value<T: FromStr>(source: Source, path: &Path, limit: usize, wanted: &str) -> Result<T, Gap> {
+    let content = read_text(source, path, limit)?;
+    content.trim().parse().map_err(|_| {
+        let seen = text::clean(&content, 64);
+        Gap::new(source, Why::Malformed, format!("{}: {seen:?} is not {wanted}", path.display()))
+    })
+}
+
 /// The content of a file of unknown size, such as most files below `/proc`. At most `limit` bytes are read, because a
 /// process may make the file longer. `std::fs::read` would begin with 32 bytes, and then read 64, and so on.
 pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -188,16 +201,14 @@ pub(super) fn each_line(
         if read == 0 {
             break;
         }
-        left = left.checked_sub(u64::try_from(read).unwrap_or(u64::MAX)).ok_or_else(|| too_long(source, name))?;
+        left = left.checked_sub(u64::try_from(read).unwrap_or(u64::MAX)).ok_or_else(|| {
+            Gap::new(source, Why::TooMuch, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
+        })?;
         take(line.trim_end_matches(['\n', '\r'])).ok_or_else(|| {
             Gap::new(source, Why::Malformed, format!("{} line {number}: wanted {wanted}", name.display()))
         })?;
     }
     Ok(())
-}
-
-fn too_long(source: Source, name: &Path) -> Gap {
-    Gap::new(source, Why::TooMuch, format!("{}: longer than {LONGEST_FILE} bytes", name.display()))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ const NAME: usize = 15;
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DefaultRoutes {
     /// The gateways.
     pub gateways: Vec<IpAddr>,
@@ -54,7 +54,7 @@ pub struct DefaultRoutes {
 /// The `Gap` of the links or of the addresses: an address without its link is of no use. If the routes cannot be read,
 /// only the gateways are unread.
 pub fn read() -> Result<Interfaces, Gap> {
-    read_over(&mut connection(Family::Route, true))
+    read_over(&mut connection(Family::Route))
 }
 
 fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connection<S, O>) -> Result<Interfaces, Gap> {
@@ -86,9 +86,7 @@ where
         let (kind, body) = encoded(&routes_of(family));
         // With no route, the kernel has no table, and answers ENOENT.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
-        let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
-        routes.gateways.extend(of_family.gateways);
-        routes.links.extend(of_family.links);
+        routes = connection.dump(&request, || routes.clone(), default_route)?;
     }
     // A kernel without IPv6 answers the request for IPv6 routes with the IPv4 routes, so duplicates are removed.
     routes.gateways.sort_unstable();
@@ -136,15 +134,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
         return Ok(None);
     }
     let header = LinkHeader::parse(message.body).map_err(|_| Malformed("a link with its header"))?;
-    let mut link = Link {
-        index: header.index,
-        name: String::new(),
-        kind: None,
-        udp_port: None,
-        tunnel: None,
-        master: None,
-        up: header.flags.contains(LinkFlags::Up),
-    };
+    let mut link = Link { index: header.index, up: header.flags.contains(LinkFlags::Up), ..Link::default() };
     let (mut tunnel, mut is_of_another) = (None, false);
     for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
         let attribute = attribute?;
@@ -157,10 +147,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
         } else if is(&attribute, &LinkAttribute::LinkNetNsId(0)) {
             is_of_another = true;
         } else if is(&attribute, &LinkAttribute::Controller(0)) {
-            match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
-                Ok(LinkAttribute::Controller(index)) => link.master = Some(index),
-                _ => return Err(Malformed("the index of a link's master")),
-            }
+            link.master = Some(parse_u32(attribute.value()).map_err(|_| Malformed("the index of a link's master"))?);
         }
     }
     // A tunnel has its port in the network namespace in which it was made, even after its link moves to another

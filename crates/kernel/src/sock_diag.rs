@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{
-    netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
+    netlink::{Malformed, Request, SockDiagConnection, attribute, attributes, bytes_at},
     record::{Record, SocketRequest},
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
@@ -118,16 +118,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
     let mut gaps: Vec<usize> = (1..ranges.len()).collect();
     gaps.sort_unstable_by_key(|at| Reverse(gap(at)));
     gaps.truncate(RANGES - 1);
+    gaps.extend([0, ranges.len()]);
     gaps.sort_unstable();
-    let begins = [0].into_iter().chain(gaps.iter().copied());
-    let ends = gaps.iter().copied().chain([ranges.len()]);
-    begins
-        .zip(ends)
-        .filter_map(|(begin, end)| {
-            let (first, last) = (ranges.get(begin)?.first, ranges.get(end - 1)?.last);
-            Some(PortRange { first, last })
-        })
-        .collect()
+    let runs = gaps.windows(2).map(|ends| &ranges[ends[0]..ends[1]]);
+    runs.filter_map(|run| Some(PortRange { first: run.first()?.first, last: run.last()?.last })).collect()
 }
 
 /// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
@@ -154,8 +148,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
             program.extend(operation(INET_DIAG_BC_JMP, JUMP, left - 2 * TEST));
         }
     }
-    let whole = u16::try_from(4 + program.len()).unwrap_or(u16::MAX);
-    [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
+    attribute(INET_DIAG_REQ_BYTECODE, &program)
 }
 
 /// Parses `struct inet_diag_msg` and its attributes. `None` for a family or a state that [`Record`] does not have.
@@ -169,20 +162,14 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     let remote_port = u16::from_be_bytes(bytes_at(body, 6)?);
     let state = if protocol == Protocol::Sctp { sctp_state(state, remote_port) } else { State::from_number(state) };
     let Some(state) = state else { return Ok(None) };
+    let local = (address(family, body, 8)?, u16::from_be_bytes(bytes_at(body, 4)?));
+    let remote = (address(family, body, 24)?, remote_port);
     let mut record = Record {
-        protocol,
-        local_port: u16::from_be_bytes(bytes_at(body, 4)?),
-        local: address(family, body, 8)?,
-        remote: address(family, body, 24)?,
-        remote_port,
-        family,
-        state,
         inode: u64::from(u32::from_ne_bytes(bytes_at(body, 68)?)),
-        v6only: None,
         uid: u32::from_ne_bytes(bytes_at(body, 64)?),
-        cgroup: None,
         device: u32::from_ne_bytes(bytes_at(body, 40)?),
         retransmits: if timer == TIMER_RETRANSMIT { retransmits } else { 0 },
+        ..Record::of(protocol, state, local, remote)
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
@@ -383,13 +370,7 @@ mod tests {
     #[test]
     fn one_walk_serves_both_families_of_tcp() {
         let ports: PortSet = "30000-30010".parse().expect("ports");
-        let request = |protocol| SocketRequest {
-            source: Source::Clients,
-            protocol,
-            states: States::WITH_PEER,
-            ports: Some(&ports),
-            peers: None,
-        };
+        let request = |protocol| SocketRequest::new(Source::Clients, protocol, States::WITH_PEER, Some(&ports));
         let tcp = requests(&request(Protocol::Tcp), &Family::BOTH);
         assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
         let udp = requests(&request(Protocol::Udp), &Family::BOTH);

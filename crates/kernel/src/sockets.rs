@@ -67,7 +67,7 @@ impl Sockets {
         let (mut sctp, mut no_udp) = (true, None);
         for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
-            let request = SocketRequest { source: Source::Listeners, protocol, states, ports: None, peers: None };
+            let request = SocketRequest::new(Source::Listeners, protocol, states, None);
             let room = most - records.len();
             let seen = self.walk(&request, Vec::new(), |seen: &mut Vec<Record>, record| {
                 if seen.len() <= room {
@@ -113,6 +113,7 @@ impl Sockets {
         // kernel search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+        let mut refused = None;
         if let Some(connection) = connection {
             // A walk of UDP visits tens of thousands of buckets for each family. So IPv6 is skipped if it has no
             // sockets.
@@ -120,20 +121,18 @@ impl Sockets {
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
-                Err(refused) if matches!(refused.why, Why::NotSupported | Why::NotPermitted) => {
-                    let read = proc_net::walk(&self.net, request, collected, each);
-                    return match read {
-                        Ok(seen) => Ok((seen, ReadFrom::Text)),
-                        // SCTP is not loaded, or the process may read neither its table nor netlink. For other
-                        // protocols, the `Gap` of netlink is returned, because netlink is the better way.
-                        Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
-                        Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
-                    };
-                }
+                Err(gap) if matches!(gap.why, Why::NotSupported | Why::NotPermitted) => refused = Some(gap),
                 Err(gap) => return Err(gap),
             }
         }
-        proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text))
+        // For SCTP, the `Gap` of the table is returned, because SCTP may not be loaded. For other protocols, the `Gap`
+        // of netlink is returned, because netlink is the better way.
+        let refused = refused.filter(|_| request.protocol != Protocol::Sctp);
+        let read = proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text));
+        read.map_err(|gap| match refused {
+            Some(refused) => Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused },
+            None => gap,
+        })
     }
 }
 

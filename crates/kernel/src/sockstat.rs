@@ -18,17 +18,10 @@ const LONGEST: usize = 1024;
 /// # Errors
 /// A `Gap` with the file. A kernel without IPv6 has no `sockstat6`, which is no error.
 pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
-    of(&root.net(""))
-}
-
-/// Reads the two families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds their counts.
-///
-/// # Errors
-/// As `read`.
-pub fn of(net: &Path) -> Result<SockStat, Gap> {
-    let mut sums = Sums::of_v4(net)?;
-    sums.add_v6(net)?;
-    sums.finish(net)
+    let net = root.net("");
+    let mut sums = Sums::of_v4(&net)?;
+    sums.add_v6(&net)?;
+    sums.finish(&net)
 }
 
 /// The largest number of sockets of one protocol that a network namespace can have, including TIME_WAIT. `net` is its
@@ -97,19 +90,16 @@ impl Sums {
     pub fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
-            let (sum, wait) = match protocol {
-                "sockets" => {
-                    self.used = Some(count(counts, "used")?);
-                    return Some(());
-                }
-                "TCP" | "TCP6" => (&mut self.tcp, Some(&mut self.tcp_time_wait)),
-                "UDP" | "UDP6" => (&mut self.udp, None),
-                _ => return Some(()),
-            };
-            *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
-            // The file has this count once, for the two families together.
-            if let (Some(wait), "TCP") = (wait, protocol) {
-                *wait = Some(count(counts, "tw")?);
+            let sum = |so_far: Option<u32>| Some(so_far.unwrap_or(0).saturating_add(count(counts, "inuse")?));
+            match protocol {
+                "sockets" => self.used = Some(count(counts, "used")?),
+                "TCP" | "TCP6" => self.tcp = Some(sum(self.tcp)?),
+                "UDP" | "UDP6" => self.udp = Some(sum(self.udp)?),
+                _ => {}
+            }
+            // The file has these counts once, for the two families together.
+            if protocol == "TCP" {
+                self.tcp_time_wait = Some(count(counts, "tw")?);
                 self.tcp_everywhere = Some(count(counts, "alloc")?);
             }
             Some(())

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::root::{Root, read_text};
-use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, text};
+use super::root::{Root, read_value};
+use portreeve_facts::{PortRange, PortSet, Reading, Source, Sysctls};
 
 /// The greatest length of a file, in bytes. The longest list of ports has 32,768 ports that are not adjacent, with 6
 /// bytes each.
@@ -20,20 +20,13 @@ pub(super) fn read(root: &Root) -> Sysctls {
 }
 
 fn value<T: FromStr>(root: &Root, name: &str, wanted: &str) -> Reading<T> {
-    let path = root.file(&format!("proc/sys/{name}"));
-    read_text(Source::Sysctls, &path, LONGEST)
-        .and_then(|content| {
-            content.trim().parse().map_err(|_| {
-                let seen = text::clean(&content, 64);
-                Gap::new(Source::Sysctls, Why::Malformed, format!("{}: {seen:?} is not {wanted}", path.display()))
-            })
-        })
-        .into()
+    read_value::<T>(Source::Sysctls, &root.file(&format!("proc/sys/{name}")), LONGEST, wanted).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portreeve_facts::Why;
 
     fn recorded(settings: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();

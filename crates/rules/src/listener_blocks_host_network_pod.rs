@@ -19,8 +19,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addresses, Holding, Need, Part, Port, Role, cilium_range, holding, is_usual, owner_name, place, pod_of,
-    refuses_bind, refuses_bind_of, serves, service_port,
+    Addresses, Need, Part, Port, Role, cilium_range, holds, is_usual, owner_name, place, pod_of, refuses_bind,
+    refuses_bind_of, serves, service_port,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Unread, Why,
@@ -82,8 +82,8 @@ impl Blocked<'_, '_> {
     /// If Cilium refuses the port, the finding names Cilium before a listener. Cilium would still refuse the port after
     /// the listener ends.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
-        let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
-        if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
+        let holdings: Vec<_> = sockets.iter().map(|socket| holds(self.snapshot, self.pod, &socket.owner)).collect();
+        if (holdings.contains(&Ok(true)) && !self.is_down()) || self.is_of_the_agent() {
             return None;
         }
         let by_sockets = self.by_sockets(sockets, holdings);
@@ -101,7 +101,7 @@ impl Blocked<'_, '_> {
         Some(Judgement::on_port(subject, (protocol, port), verdict))
     }
 
-    fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
+    fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Result<bool, Gap>>) -> Option<Verdict> {
         // Workers of one owner may share a port with `SO_REUSEPORT`. Only one of the workers is judged.
         let mut seen = BTreeSet::new();
         let mut is_new =
@@ -115,7 +115,7 @@ impl Blocked<'_, '_> {
         worst
             .sort_by_key(|(severity, socket)| (std::cmp::Reverse(*severity), self.round.in_vrfs(&[*socket]).is_some()));
         let (severity, socket) = worst.first()?;
-        Some(match holdings.into_iter().find_map(Holding::gap).or_else(|| self.round.in_vrfs(&[*socket])) {
+        Some(match holdings.into_iter().find_map(Result::err).or_else(|| self.round.in_vrfs(&[*socket])) {
             Some(gap) => Verdict::Unknown(gap),
             None => Verdict::Problem(self.evidence(*severity, socket, &in_the_way)),
         })
@@ -132,7 +132,7 @@ impl Blocked<'_, '_> {
     }
 
     fn is_own(&self, socket: &Socket) -> bool {
-        holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
+        holds(self.snapshot, self.pod, &socket.owner) == Ok(true)
     }
 
     /// The Service port that makes Cilium refuse `bind` on the pod's port.

@@ -38,14 +38,11 @@ pub fn owner_in_pod(
         detail: format!("{}{}", socket_in_words(socket), workers_in_words(socket, count)),
     };
     let claimants: Vec<Claimant> = workers(&listeners).into_iter().map(claimant).collect();
+    let end = if claimants.is_empty() { ", and no process listens on this port" } else { "" };
     let need = is_needed.then(|| Beside {
         kind: BesideKind::Need,
         name: format!("a server of pod {}/{}", pod.namespace, pod.name),
-        detail: match claimants.is_empty() {
-            true => "one of its containers declares the port, or a probe uses it, and no process listens on this port"
-                .to_owned(),
-            false => "one of its containers declares the port, or a probe uses it".to_owned(),
-        },
+        detail: format!("one of its containers declares the port, or a probe uses it{end}"),
     });
     // Connections are left out if the port has a listener, because connections that the listener accepted do not block
     // another server.

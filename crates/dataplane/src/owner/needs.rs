@@ -4,7 +4,7 @@ use super::{
     super::{
         by_port::Port,
         need::Need,
-        owners::{Holding, holding, owner_name},
+        owners::{holds, owner_name},
         round::Round,
     },
     beside::{Beside, BesideKind, MOST, more},
@@ -95,11 +95,7 @@ impl Need<'_> {
     fn has(self, round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
-                match holding(round.now, pod, &socket.owner) {
-                    Holding::Own => Ok(true),
-                    Holding::Other => Ok(false),
-                    Holding::Unknown(gap) => Err(gap),
-                }
+                holds(round.now, pod, &socket.owner)
             }
             Self::Waiting(..) => Ok(false),
             Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => {

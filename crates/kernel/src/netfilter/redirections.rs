@@ -14,7 +14,7 @@ use super::{
     },
     rule::{Rule, rule},
 };
-use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
+use crate::netlink::{self, Connection, Malformed, Message, Request, Transport, bytes_at};
 use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
 /// The largest number of chains that are read, each with its own request. A node has fewer pods.
@@ -116,10 +116,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
 ) -> Result<Vec<Rule>, Gap> {
     let mut body = vec![chain.family, 0, 0, 0];
     for (kind, name) in [(NFTA_RULE_TABLE, &chain.table), (NFTA_RULE_CHAIN, &chain.name)] {
-        // A name ends with a zero byte, and the next attribute begins at a multiple of four bytes.
-        let length = u16::try_from(name.len() + 5).unwrap_or(u16::MAX);
-        body.extend(length.to_ne_bytes().into_iter().chain(kind.to_ne_bytes()).chain(name.bytes()).chain([0]));
-        body.resize(body.len().next_multiple_of(4), 0);
+        body.extend(netlink::attribute(kind, &[name.as_bytes(), b"\0"].concat()));
     }
     let request =
         Request { source: Source::Netfilter, what: "nft rules", kind: NFT_MSG_GETRULE, body: &body, absent: None };

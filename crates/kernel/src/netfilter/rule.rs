@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::names::{NAME, NFPROTO_IPV4, NFPROTO_IPV6, NFTA_RULE_CHAIN, NFTA_RULE_TABLE, attribute, family};
-use crate::netlink::{Malformed, Message, attributes, bytes_at, name};
+use crate::{
+    conntrack::protocol,
+    netlink::{Malformed, Message, attributes, bytes_at, name},
+};
 use portreeve_facts::{Protocol, Redirection};
 
 const NFTA_RULE_HANDLE: u16 = 3;
@@ -37,23 +40,13 @@ impl Rule {
 /// Parses one rule of a dump.
 pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
-    let chain = format!(
-        "{} {} {}",
-        family(message)?,
-        attribute(message, NFTA_RULE_TABLE)?,
-        attribute(message, NFTA_RULE_CHAIN)?
-    );
-    let (mut handle, mut so_far) = (0, RuleSoFar::of(number));
-    for each in attributes(message.body.get(4..).unwrap_or_default()) {
-        match each? {
-            (NFTA_RULE_HANDLE, payload) => handle = u64::from_be_bytes(bytes_at(payload, 0)?),
-            (NFTA_RULE_EXPRESSIONS, list) => {
-                for expression in attributes(list) {
-                    so_far.expression(expression?.1)?;
-                }
-            }
-            _ => {}
-        }
+    let (table, chain) = (attribute(message, NFTA_RULE_TABLE)?, attribute(message, NFTA_RULE_CHAIN)?);
+    let chain = format!("{} {table} {chain}", family(message)?);
+    let parts = Parts::of(message.body.get(4..).unwrap_or_default())?;
+    let handle = parts.get(NFTA_RULE_HANDLE).map(|it| bytes_at(it, 0)).transpose()?.map_or(0, u64::from_be_bytes);
+    let mut so_far = RuleSoFar { family: number, ..RuleSoFar::default() };
+    for expression in attributes(parts.get(NFTA_RULE_EXPRESSIONS).unwrap_or_default()) {
+        so_far.expression(expression?.1)?;
     }
     let to = so_far.to.filter(|_| !so_far.unclear);
     let redirection = to.zip(so_far.protocol.zip(so_far.port)).map(|((to, to_port), (protocol, port))| {
@@ -75,6 +68,7 @@ enum Held<'a> {
     Other,
 }
 
+#[derive(Default)]
 struct RuleSoFar<'a> {
     family: u8,
     registers: HashMap<u32, Held<'a>>,
@@ -90,20 +84,6 @@ struct RuleSoFar<'a> {
 }
 
 impl<'a> RuleSoFar<'a> {
-    fn of(family: u8) -> Self {
-        Self {
-            family,
-            registers: HashMap::new(),
-            protocol: None,
-            port: None,
-            ip: None,
-            jump: None,
-            to: None,
-            untracked: false,
-            unclear: false,
-        }
-    }
-
     fn expression(&mut self, expression: &'a [u8]) -> Result<(), Malformed> {
         let parts = Parts::of(expression)?;
         let data = Parts::of(parts.get(NFTA_EXPR_DATA).unwrap_or_default())?;
@@ -161,7 +141,7 @@ impl<'a> RuleSoFar<'a> {
         };
         let value = value(data.get(NFTA_CMP_DATA).unwrap_or_default())?.unwrap_or_default();
         match held {
-            Held::Protocol => self.protocol = value.first().copied().and_then(protocol),
+            Held::Protocol => self.protocol = value.first().and_then(|number| protocol([*number])),
             Held::Port => self.port = Some(u16::from_be_bytes(bytes_at(value, 0)?)),
             Held::Destination => self.ip = Some(self.address(value)?),
             Held::Bytes(_) | Held::Other => self.unclear = true,
@@ -229,16 +209,12 @@ impl<'a> RuleSoFar<'a> {
         const XT_CT_NOTRACK: u16 = 1;
         let Some((kind, info)) = data.xt() else { return Ok(()) };
         match kind.as_str() {
-            "DNAT" => {}
-            "NOTRACK" => {
-                self.untracked = true;
-                return Ok(());
-            }
-            "CT" => {
-                self.untracked = u16::from_ne_bytes(bytes_at(info, 0)?) & XT_CT_NOTRACK != 0;
-                return Ok(());
-            }
-            _ => return Ok(()),
+            "NOTRACK" => self.untracked = true,
+            "CT" => self.untracked = u16::from_ne_bytes(bytes_at(info, 0)?) & XT_CT_NOTRACK != 0,
+            _ => {}
+        }
+        if kind != "DNAT" {
+            return Ok(());
         }
         // Revision 0 begins with a count, and each of its IPv4 addresses has four bytes.
         let (flags, address, port) = match data.number(NFTA_TARGET_REV) {
@@ -265,16 +241,6 @@ impl<'a> RuleSoFar<'a> {
             NFPROTO_IPV4 => IpAddr::V4(Ipv4Addr::from(bytes_at::<4>(bytes, 0)?)),
             _ => IpAddr::V6(Ipv6Addr::from(bytes_at::<16>(bytes, 0)?)),
         })
-    }
-}
-
-fn protocol(number: u8) -> Option<Protocol> {
-    // include/uapi/linux/in.h
-    match number {
-        6 => Some(Protocol::Tcp),
-        17 => Some(Protocol::Udp),
-        132 => Some(Protocol::Sctp),
-        _ => None,
     }
 }
 

@@ -43,10 +43,9 @@ pub fn name(payload: &[u8], limit: usize) -> String {
     text::clean(&String::from_utf8_lossy(bytes), limit)
 }
 
-/// Makes an attribute with padding, for tests of readers.
-#[cfg(test)]
+/// Makes an attribute with padding.
 pub fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + payload.len()).unwrap();
+    let length = u16::try_from(4 + payload.len()).unwrap_or(u16::MAX);
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
     bytes.extend(payload);
     bytes.resize(bytes.len().next_multiple_of(4), 0);

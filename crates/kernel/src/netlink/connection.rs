@@ -31,13 +31,9 @@ pub struct Connection<S, O> {
     sequence: u32,
 }
 
-/// A connection to a family. With `strict`, the kernel obeys every field of a request, or refuses the request
-/// (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
-pub fn connection(
-    family: Family,
-    strict: bool,
-) -> Connection<NetlinkSocket, impl FnMut() -> io::Result<NetlinkSocket>> {
-    Connection::over(move || NetlinkSocket::open(family, strict))
+/// A connection to a family.
+pub fn connection(family: Family) -> Connection<NetlinkSocket, impl FnMut() -> io::Result<NetlinkSocket>> {
+    Connection::over(move || NetlinkSocket::open(family))
 }
 
 /// A connection to sock_diag that is kept from walk to walk.
@@ -45,7 +41,7 @@ pub type SockDiagConnection = Connection<NetlinkSocket, fn() -> io::Result<Netli
 
 /// A connection to sock_diag.
 pub fn sock_diag_connection() -> SockDiagConnection {
-    Connection::over(|| NetlinkSocket::open(Family::SockDiag, false))
+    Connection::over(|| NetlinkSocket::open(Family::SockDiag))
 }
 
 thread_local! {

@@ -12,9 +12,7 @@ mod refusal;
 pub mod script;
 mod socket;
 
-#[cfg(test)]
-pub use attributes::attribute;
-pub use attributes::{Malformed, attributes, bytes_at, name};
+pub use attributes::{Malformed, attribute, attributes, bytes_at, name};
 pub use connection::{Connection, SockDiagConnection, connection, sock_diag_connection};
 pub use message::{Message, Request};
 pub use socket::{Family, InterfaceChanges, Transport};

@@ -85,8 +85,8 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// Opens a socket. With `strict`, the kernel should obey every field of a request, or refuse the request.
-        pub fn open(family: Family, strict: bool) -> io::Result<Self> {
+        /// Opens a socket. rtnetlink should obey every field of a request, or refuse the request.
+        pub fn open(family: Family) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
                 Family::SockDiag => NETLINK_SOCK_DIAG,
@@ -95,7 +95,7 @@ mod kernel {
             socket.bind_auto()?;
             let seconds = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
             setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-            let explains = set_options(strict, |option| match option {
+            let explains = set_options(family == Family::Route, |option| match option {
                 LaterOption::Explain => socket.set_ext_ack(true),
                 LaterOption::Strict => socket.set_netlink_get_strict_chk(true),
             });
@@ -176,7 +176,7 @@ mod kernel {
     pub struct NetlinkSocket(Infallible);
 
     impl NetlinkSocket {
-        pub fn open(_: Family, _: bool) -> io::Result<Self> {
+        pub fn open(_: Family) -> io::Result<Self> {
             Err(Errno::EOPNOTSUPP.into())
         }
     }

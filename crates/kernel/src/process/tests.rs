@@ -37,7 +37,7 @@ fn a_process_with_too_many_descriptors_may_be_the_owner() {
     let proc = tempfile::tempdir().expect("a directory");
     process(proc.path(), 10, 900, 4711);
     let mut processes = Processes::new(proc.path(), false);
-    processes.left.set(2);
+    processes.left = 2;
     assert!(processes.owners(vec![10], &mut HashSet::from([4712])).is_empty());
     assert_eq!(processes.overlooked().map(|gap| gap.why), Some(Why::TooMuch));
     processes.denied = 1;
@@ -83,9 +83,9 @@ fn all_command_lines_share_one_wait() {
     let mut processes = Processes::new(proc.path(), true);
     let read = processes.owners(vec![10], &mut HashSet::from([4710]));
     assert!(read[&4710].command_line.is_some());
-    assert!(processes.patience.get() < SLOW_MEMORY, "the used time is subtracted");
+    assert!(processes.patience < SLOW_MEMORY, "the used time is subtracted");
     // The state after all time to wait was used up.
-    processes.patience.set(Duration::ZERO);
+    processes.patience = Duration::ZERO;
     let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));
     assert_eq!(found.len(), 2, "they are named anyway");
     assert!(found.values().all(|process| process.command_line.is_none()));

@@ -27,21 +27,18 @@ pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
         Some(word) => Some(word.parse().map_err(|_| malformed("bindAddress as an IP address"))?),
         None => None,
     };
+    let flag = |object: &str, name: &str| field(field(config, object)?, name)?.as_bool();
     let cidrs = field(config, "detectLocal").and_then(|detect| listed(field(detect, "clusterCIDRs")));
     Ok(ProxyConfig {
         place: answer.place.clone(),
         mode: text_of(field(config, "mode")),
         node_port_addresses,
-        localhost_node_ports: field(config, "iptables")
-            .and_then(|iptables| field(iptables, "localhostNodePorts"))
-            .and_then(Value::as_bool),
+        localhost_node_ports: flag("iptables", "localhostNodePorts"),
         bind_address,
         detect_local_mode: text_of(field(config, "detectLocalMode")),
         cluster_cidr: text_of(field(config, "clusterCIDR")).or(cidrs.map(|cidrs| cidrs.join(","))),
         healthz_bind_address: text_of(field(config, "healthzBindAddress")),
-        nftables_localhost: field(config, "featureGates")
-            .and_then(|gates| field(gates, NFTABLES_LOCALHOST_GATE))
-            .and_then(Value::as_bool),
+        nftables_localhost: flag("featureGates", NFTABLES_LOCALHOST_GATE),
         iptables_masquerade: None,
         cilium: None,
     })
