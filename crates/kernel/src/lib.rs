@@ -50,11 +50,11 @@ pub use self::{
     sockets::{Listeners, Sockets},
     stopwatch::{Spent, Took, thread_cpu_time},
 };
-use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
+use self::{proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
-    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, Reading, SockStat, Socket, Source, Sysctls, Unread, VirtualServer,
-    Why, lists_bound, text,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Holder, Interfaces, KernelFacts, Masquerade, MasqueradePool,
+    NodeQuery, Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, Reading, SockStat, Socket, Source, Sysctls, Unread,
+    VirtualServer, Why, lists_bound, text,
 };
 
 /// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects one of the two.
@@ -257,8 +257,11 @@ impl Host {
             let tunnels = up.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
             Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
         } else {
-            let Gap { why, detail, .. } = root::recorded(Source::Processes);
-            claims.iter().map(|_| unread(why, &detail)).collect()
+            let unread = |_: &Claim| {
+                let [cgroup, process] = [Source::Cgroups, Source::Processes].map(root::recorded);
+                Owner::Held(Holder { cgroup: Reading::Gap(cgroup), process: Reading::Gap(process) })
+            };
+            claims.iter().map(unread).collect()
         };
         for (owner, found) in owners.into_iter().zip(found) {
             *owner = found;
@@ -272,12 +275,9 @@ impl Host {
         listeners: &Reading<Vec<Socket>>,
         watch: &Stopwatch,
     ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
-        if !self.is_live() {
-            let gap = root::recorded(Source::ProxyMode);
-            return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
-        }
         let places = proxy::believed(&self.proxy_places, listeners);
         let read = match &places {
+            _ if !self.is_live() => Err(root::recorded(Source::ProxyMode)),
             Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
             places => http::run(async {
                 let addresses = health::addresses(interfaces);
