@@ -17,7 +17,7 @@ pub(super) fn possible(snapshot: &Snapshot, interfaces: &Interfaces) -> impl Ite
     let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
-    let is_possible = move |mode: Mode| named.map_or(mode != Mode::Cilium, |named| named == mode);
+    let is_possible = move |mode: Mode| named.map_or(Mode::KUBE_PROXY.contains(&mode), |named| named == mode);
     let of_kube_proxy = DATA_PLANES.into_iter().filter(move |plane| is_possible(plane.mode));
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }

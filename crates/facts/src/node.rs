@@ -118,12 +118,9 @@ impl KernelFacts {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;
         };
-        let Sysctls { ip_local_port_range, ip_local_reserved_ports, tcp_tw_reuse, .. } = &self.sysctls;
-        let range = ip_local_port_range.known(Unread::Doubted).copied().map(PortSet::from);
-        let reserved = ip_local_reserved_ports.known(Unread::Doubted);
         *extent = Extent::Walked {
-            ports: range.zip(reserved).map(|(range, reserved)| range.minus(reserved)).unwrap_or_default(),
-            tcp_tw_reuse: tcp_tw_reuse.known(Unread::Doubted).copied(),
+            ports: self.sysctls.ephemeral_ports().unwrap_or_default(),
+            tcp_tw_reuse: self.sysctls.tcp_tw_reuse.known(Unread::Doubted).copied(),
             every: self.sockstat.known(Unread::Doubted).map(SockStat::of_one_protocol),
         };
     }
@@ -208,6 +205,16 @@ pub struct Sysctls {
     pub route_localnet: Reading<bool>,
     /// `net.ipv4.tcp_tw_reuse`: 0 is off, 1 is on, 2 is on for loopback only.
     pub tcp_tw_reuse: Reading<u8>,
+}
+
+impl Sysctls {
+    /// The ports that the kernel chooses for connections: the ephemeral port range without the reserved ports.
+    ///
+    /// # Errors
+    /// If the range or the reserved ports were not read.
+    pub fn ephemeral_ports(&self) -> Result<PortSet, Gap> {
+        Ok(PortSet::from(*self.ip_local_port_range.get()?).minus(self.ip_local_reserved_ports.get()?))
+    }
 }
 
 /// Sockets in use, as the sums of `/proc/net/sockstat` and `sockstat6`.

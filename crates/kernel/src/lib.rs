@@ -50,10 +50,10 @@ pub use self::{
     sockets::{Listeners, Sockets},
     stopwatch::{Spent, Took, thread_cpu_time},
 };
-use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
+use self::{proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
-    Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
-    Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, Unread,
+    Clients, EphemeralUse, Gap, HealthCheckAnswer, Holder, Interfaces, KernelFacts, Masquerade, MasqueradePool,
+    NodeQuery, Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, Reading, SockStat, Socket, Source, Sysctls, Unread,
     VirtualServer, Why, lists_bound, text,
 };
 
@@ -257,8 +257,11 @@ impl Host {
             let tunnels = up.filter_map(|link| Some((link.udp_port?, link.name.clone()))).collect();
             Owners::live(self.root.path(), tunnels, command_lines).of(&claims)
         } else {
-            let Gap { why, detail, .. } = root::recorded(Source::Processes);
-            claims.iter().map(|_| unread(why, &detail)).collect()
+            let unread = |_: &Claim| {
+                let [cgroup, process] = [Source::Cgroups, Source::Processes].map(root::recorded);
+                Owner::Held(Holder { cgroup: Reading::Gap(cgroup), process: Reading::Gap(process) })
+            };
+            claims.iter().map(unread).collect()
         };
         for (owner, found) in owners.into_iter().zip(found) {
             *owner = found;
@@ -272,12 +275,9 @@ impl Host {
         listeners: &Reading<Vec<Socket>>,
         watch: &Stopwatch,
     ) -> (Answers, Reading<Vec<HealthCheckAnswer>>) {
-        if !self.is_live() {
-            let gap = root::recorded(Source::ProxyMode);
-            return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
-        }
         let places = proxy::believed(&self.proxy_places, listeners);
         let read = match &places {
+            _ if !self.is_live() => Err(root::recorded(Source::ProxyMode)),
             Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
             places => http::run(async {
                 let addresses = health::addresses(interfaces);
@@ -316,13 +316,8 @@ struct HostSockets {
 /// Whether to skip the expensive walk over all connections for client sockets. In this case, the walk would find only
 /// ports that a program bound by number.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
-    let (Reading::Seen(stat), Reading::Seen(range), Reading::Seen(reserved)) =
-        (sockstat, &sysctls.ip_local_port_range, &sysctls.ip_local_reserved_ports)
-    else {
-        return false;
-    };
+    let (Reading::Seen(stat), Ok(chosen)) = (sockstat, sysctls.ephemeral_ports()) else { return false };
     let many = stat.tcp_everywhere.saturating_add(stat.tcp_time_wait) > FEW_CONNECTIONS;
-    let chosen = PortSet::from(*range).minus(reserved);
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
@@ -350,7 +345,9 @@ fn connections(
 ) -> Connections {
     let is_wanted = |source| !wanted.skipped.contains(&source);
     let passed_over = can_pass_over(wanted, sysctls, sockstat);
-    let ports = ephemeral_ports(sysctls, listeners).map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
+    // Without the listeners, accepted connections look like outgoing connections.
+    let ports = sysctls.ephemeral_ports().and_then(|ports| listeners.as_ref().map(|_| ports).map_err(Gap::clone));
+    let ports = ports.map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
     let counting = ports.as_ref().ok().filter(|_| is_wanted(Source::EphemeralUse)).map(|ports| Counting {
         ports,
         at_most: sockstat.known(Unread::Doubted).map(SockStat::of_one_protocol),
@@ -374,13 +371,6 @@ fn connections(
             true => ports.and(found.counted),
         },
     }
-}
-
-/// Without the listeners, accepted connections look like outgoing connections.
-fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
-    let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
-    listeners.as_ref().map_err(Gap::clone)?;
-    Ok(PortSet::from(*range).minus(reserved))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
     record::{Record, SocketRequest, States},
     sockets::Sockets,
 };
-use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
+use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Socket, Source, State, Why};
 
 /// The facts about a socket from which its owner is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,11 +197,6 @@ enum Held {
     By(Process),
     ByNoProcess,
     Unknown(Gap),
-}
-
-pub(super) fn unread(why: Why, detail: &str) -> Owner {
-    let gap = |source| Gap::new(source, why, detail);
-    Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })
 }
 
 #[cfg(test)]
