@@ -37,6 +37,9 @@ const FRAME: &str = "
   @media (prefers-color-scheme: dark) { svg { background: #0d1117; color: #e6edf3 } }";
 
 /// Writes the map as SVG. Each used port has a tooltip.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let remarks = remarks(census);
