@@ -24,12 +24,13 @@ pub(super) struct Incident {
     pub(super) scene: fn(&Steps) -> Scene,
 }
 
-/// All steps, except this step.
-pub(super) struct Steps(pub(super) Option<String>);
+pub(super) struct Steps {
+    pub(super) without: Option<String>,
+}
 
 impl Steps {
     pub(super) fn has(&self, step: &str) -> bool {
-        self.0.as_deref() != Some(step)
+        self.without.as_deref() != Some(step)
     }
 }
 

@@ -240,9 +240,9 @@ mod tests {
         let names: BTreeSet<_> = step_names().collect();
         assert_eq!(names.len(), step_names().count());
         for incident in &INCIDENTS {
-            let whole = (incident.scene)(&Steps(None));
+            let whole = (incident.scene)(&Steps { without: None });
             for (step, _) in incident.steps {
-                let less = (incident.scene)(&Steps(Some((*step).to_owned())));
+                let less = (incident.scene)(&Steps { without: Some((*step).to_owned()) });
                 assert_ne!(whole, less, "{} / {step}", incident.name);
             }
         }

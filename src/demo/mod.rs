@@ -60,7 +60,7 @@ pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode>
         part::play()?;
     } else if let Some(name) = stage {
         let incident = INCIDENTS.iter().find(|incident| incident.name == name).context("no such incident")?;
-        stage::run(incident, &Steps(without))?;
+        stage::run(incident, &Steps { without })?;
     } else {
         return direct(&incidents, without, console);
     }
@@ -72,7 +72,7 @@ fn direct(names: &[String], without: Option<String>, console: &Console) -> anyho
     let stages = chosen
         .map(|incident| Ok((incident, open(incident, without.as_deref())?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let (steps, number) = (Steps(without), stages.len());
+    let (steps, number) = (Steps { without }, stages.len());
     console.write(|out| report::opening(out))?;
     let mut found = 0;
     for (index, (incident, stage)) in stages.into_iter().enumerate() {

@@ -72,6 +72,9 @@ impl DeclaredReport<'_> {
 }
 
 /// Writes the document.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let claim = |it: &Declaration| ClaimEntry {
         protocol: it.protocol,
@@ -90,6 +93,9 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
 }
 
 /// Writes the text.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let heading = format!("port {}: the objects that declare it; no node was scanned", report.port);
     writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;

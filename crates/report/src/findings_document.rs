@@ -232,6 +232,9 @@ pub struct Unknown {
 }
 
 /// Writes the document as indented JSON and a line end. The document of an agent has the age of its scan.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_json(report: &Report<'_>, age: Option<ScanAge>, out: &mut dyn Write) -> io::Result<()> {
     let since_connections = report.snapshot.since_connections();
     let node = Node {
@@ -244,6 +247,9 @@ pub fn write_json(report: &Report<'_>, age: Option<ScanAge>, out: &mut dyn Write
 }
 
 /// Writes the document as YAML.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     with_document(report, &Node::of(report), |document| document.write_yaml(out))
 }

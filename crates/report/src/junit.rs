@@ -11,6 +11,9 @@ use portreeve_rules::{Rule, findings::Finding, ids::Rows};
 
 /// Writes one test suite. A finding below the severity that fails the run is a passed test case, with the finding's
 /// sentence as output.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&Finding> = report.findings().collect();
     let rules = report.rules.iter().map(|rule| (rule.rows(), reasons(report, rule)));

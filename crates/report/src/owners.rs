@@ -24,6 +24,9 @@ struct Alike<'a> {
 }
 
 /// Writes the text of all nodes. If several nodes have equal texts, the text of the first node is written once.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_owners(owners: &[NodeOwner], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for (index, Alike { nodes, first, same, .. }) in alike(owners)?.into_iter().enumerate() {
         if index > 0 {

@@ -181,6 +181,9 @@ impl WhatIfDocument {
     }
 
     /// Writes the document.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_indented_json(&PortsDocument::new(self.result(), self.judged, Part::WhatIf(self)), out)
     }

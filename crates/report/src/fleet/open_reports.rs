@@ -50,6 +50,9 @@ impl Fleet {
     /// Writes one `ClusterReport` in JSON: the findings, worst first, and then the unread inputs that could hide a
     /// finding. An unread input has the result `error`. All results are counted, but only as many are listed as the API
     /// server accepts.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
         // This is an iterator and not a list, because a hostile agent can report any number of unread inputs.

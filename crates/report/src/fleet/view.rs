@@ -119,16 +119,25 @@ impl Fleet {
     }
 
     /// Writes the document as indented JSON and a line end.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_indented_json(&self.document(), out)
     }
 
     /// Writes the document as YAML.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
         self.document().write_yaml(out)
     }
 
     /// Writes the subjects of findings in kubectl's form, `service/web`. Each subject is written once, the worst first.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write_names(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut written: HashSet<&Subject> = HashSet::new();
         for Incident { problem, subjects, .. } in &self.incidents {

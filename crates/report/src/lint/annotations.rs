@@ -9,6 +9,9 @@ use portreeve_facts::Place;
 use portreeve_rules::{findings::Severity, lint::LintReport};
 
 /// Writes a line for each finding, each failure, and each rule that could not judge.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for (gap, place) in &report.failures {
         let place = place.as_ref().map(properties).unwrap_or_default();

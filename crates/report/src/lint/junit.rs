@@ -15,6 +15,9 @@ use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
 
 /// Writes one test suite. A finding below the severity that fails the run is a passed test case, with the finding's
 /// sentence as output.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));

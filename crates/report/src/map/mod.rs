@@ -49,6 +49,16 @@ pub(super) enum PortState {
     Free,
 }
 
+/// How a state is drawn.
+struct Look {
+    /// The class in a style sheet.
+    class: &'static str,
+    /// The symbol in a terminal. Each state has its own symbol, because the terminal may have no colours.
+    symbol: char,
+    /// The colour of the symbol.
+    ink: Ink,
+}
+
 impl PortState {
     pub(super) fn of(census: &PortUsage, port: u16) -> Self {
         let used = census.used.get(&port);
@@ -66,10 +76,8 @@ impl PortState {
         }
     }
 
-    /// The class in a style sheet, and the symbol and its colour in a terminal. Each state has its own symbol, because
-    /// the terminal may have no colours.
-    fn look(self) -> (&'static str, char, Ink) {
-        match self {
+    fn look(self) -> Look {
+        let (class, symbol, ink) = match self {
             Self::Contested => ("contested", '!', Ink::Bad(Severity::Critical)),
             Self::Listener => ("listener", 'L', Ink::Raw("35")),
             Self::Fixed => ("fixed", '#', Ink::Raw("1;36")),
@@ -79,7 +87,8 @@ impl PortState {
             Self::Reserved => ("reserved", '-', Ink::Raw("32")),
             Self::FreeStatic => ("free-static", ':', Ink::Plain),
             Self::Free => ("free", '.', Ink::Faint),
-        }
+        };
+        Look { class, symbol, ink }
     }
 
     fn legend(self) -> &'static str {

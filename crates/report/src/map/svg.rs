@@ -37,6 +37,9 @@ const FRAME: &str = "
   @media (prefers-color-scheme: dark) { svg { background: #0d1117; color: #e6edf3 } }";
 
 /// Writes the map as SVG. Each used port has a tooltip.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let remarks = remarks(census);
@@ -62,7 +65,7 @@ pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
             @if let Some(band) = band(census) { (band) }
             @for (index, (state, count)) in counts.iter().enumerate() {
                 @let y = legend + index * LINE;
-                rect class=(state.look().0) x=(LEFT) y=(y) width="10" height="10" {}
+                rect class=(state.look().class) x=(LEFT) y=(y) width="10" height="10" {}
                 text x=(LEFT + 18) y=(y + 9) { (count) " " (state.legend()) }
             }
             @for (index, remark) in remarks.iter().enumerate() {
@@ -95,7 +98,7 @@ pub(crate) fn legend(census: &PortUsage) -> Markup {
         ul.legend {
             @for (state, count) in counts(census) {
                 li {
-                    svg viewBox="0 0 10 10" { rect class=(state.look().0) width="10" height="10" {} }
+                    svg viewBox="0 0 10 10" { rect class=(state.look().class) width="10" height="10" {} }
                     " " (count) " " (state.legend())
                 }
             }
@@ -121,7 +124,7 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
     html! {
         @for (port, used) in ports.filter_map(|port| Some((port, census.used.get(&port)?))) {
             @let risk = census.ephemeral.contains(port);
-            rect class={ (PortState::of(census, port).look().0) @if risk { " risk" } } x=(place(port)) y=(y)
+            rect class={ (PortState::of(census, port).look().class) @if risk { " risk" } } x=(place(port)) y=(y)
                 width=(size) height=(size) {
                 title {
                     (port)
@@ -130,7 +133,7 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
                 }
             }
         }
-        @for (state, path) in free { path class=(state.look().0) d=(path) {} }
+        @for (state, path) in free { path class=(state.look().class) d=(path) {} }
     }
 }
 

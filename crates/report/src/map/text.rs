@@ -18,6 +18,9 @@ fn ports_in_row(width: usize) -> u16 {
 }
 
 /// Writes the map, its legend and the conflicts. The rows are not longer than the terminal.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));
@@ -35,8 +38,8 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     }
     writeln!(out)?;
     for (state, count) in counts(census) {
-        let (_, symbol, ink) = state.look();
-        writeln!(out, "  {} {count:>5}  {}", style.paint(ink, &symbol.to_string()), state.legend())?;
+        let look = state.look();
+        writeln!(out, "  {} {count:>5}  {}", style.paint(look.ink, &look.symbol.to_string()), state.legend())?;
     }
     write_conflicts(census, style, out)?;
     writeln!(out)?;
@@ -57,7 +60,7 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     }
     writeln!(out)?;
     for (port, listener, used) in listened().take(NAMED) {
-        let (_, _, ink) = PortState::of(census, *port).look();
+        let ink = PortState::of(census, *port).look().ink;
         let service = used.allocated.as_ref().map(|(service, _)| format!(", owned by Service {}", tidy(service)));
         let port = style.paint(ink, &format!("{port:>5}"));
         writeln!(out, "  {port}  {}{}", tidy(listener), service.unwrap_or_default())?;
@@ -72,10 +75,10 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
 /// The symbol of a port. If the kernel may give an allocated port to connections, the symbol is underlined.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let state = PortState::of(census, port);
-    let (_, symbol, ink) = state.look();
+    let look = state.look();
     let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
         && census.ephemeral.contains(port);
-    (if at_risk { Ink::Raw("4;33") } else { ink }, symbol)
+    (if at_risk { Ink::Raw("4;33") } else { look.ink }, look.symbol)
 }
 
 #[cfg(test)]

@@ -109,6 +109,9 @@ struct GuardEntry {
 }
 
 /// Writes the document, with the scans of the nodes.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_reservation_json(
     result: CheckResult,
     report: &ReservationReport<'_>,
@@ -150,6 +153,9 @@ pub fn write_reservation_json(
 }
 
 /// Writes the nodes and their cases as text. Nodes that are not covered come first.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for (index, group) in report.groups().into_iter().enumerate() {
         if index > 0 {

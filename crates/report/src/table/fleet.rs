@@ -22,11 +22,17 @@ const LABEL: usize = 20;
 const REASONS: usize = 12;
 
 /// Writes the table of many nodes. An incident is reported once, with its nodes. With `wide`, all details are written.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_fleet_table(fleet: &Fleet, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.fleet(fleet)
 }
 
 /// Writes only the rows of the list, for scripts.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide: true, out }.rows(&reported(fleet), false)
 }

@@ -17,11 +17,17 @@ use portreeve_rules::findings::Severity;
 
 /// Writes the table: a list, the details of findings, the number of rules that judged, and the failures. With `wide`,
 /// the table has all details.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.write(report)
 }
 
 /// Writes only the rows of the list, for scripts.
+///
+/// # Errors
+/// When the writer fails.
 pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let problems = problems(report);
     Page { style, wide: true, out }.rows(&of_one_node(&problems), false)

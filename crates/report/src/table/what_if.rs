@@ -42,6 +42,9 @@ type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 impl WhatIfDocument {
     /// Writes the text. Clients that would lose their answer are first. Then come the findings that would begin, stay
     /// and end.
+    ///
+    /// # Errors
+    /// When the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         Page { style, wide: false, out }.what_if(self)
     }
