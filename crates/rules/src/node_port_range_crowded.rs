@@ -43,19 +43,21 @@ fn evidence(
     at_least: bool,
 ) -> Option<Evidence> {
     let used_in = |band: PortRange| allocated.range(band.first..=band.last).count() as u64;
+    let is_full = |band: PortRange| used_in(band) == u64::from(band.size());
     let (used, size) = (used_in(dynamic), u64::from(dynamic.size()));
-    let (severity, state, summary) = match fixed.is_none_or(|band| used_in(band) == u64::from(band.size())) {
-        _ if used < size && used * 100 < size * u64::from(limits.band_warning_percent) => return None,
-        _ if used < size => {
+    let is_near = used * 100 >= size * u64::from(limits.band_warning_percent);
+    let (severity, state, summary) = match (is_full(dynamic), fixed.is_none_or(is_full)) {
+        (false, _) if !is_near => return None,
+        (false, _) => {
             (Severity::Warning, "crowded", "The dynamic band of the NodePort range is filling up.".to_owned())
         }
-        false => (
+        (true, false) => (
             Severity::Warning,
             "spilled",
             "The dynamic band of the NodePort range is full: automatic nodePorts are taken from the static band."
                 .to_owned(),
         ),
-        true => (
+        (true, true) => (
             Severity::Critical,
             "full",
             format!("The NodePort range {} is full: no Service gets a nodePort any more.", range.range),
