@@ -307,8 +307,10 @@ impl FromStr for PortSet {
 
 impl fmt::Display for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&ranges.join(","))
+        self.0.iter().enumerate().try_for_each(|(index, range)| {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{range}")
+        })
     }
 }
 

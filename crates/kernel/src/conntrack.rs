@@ -147,11 +147,12 @@ fn find(wanted: &NodeQuery, own: &Interfaces, mask: u32, pools: bool) -> Result<
     let request = Request { source: Source::Conntrack, what: "flows", kind: CT_GET, body: &body, absent: None };
     let own: HashSet<IpAddr> = own.addresses.iter().map(|address| address.ip).collect();
     connection(Family::Netfilter).dump(&request, Found::default, |found, message| {
-        if let Some((flow, is_awaited)) = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0)) {
+        let of_node = masqueraded(message)?.filter(|(flow, _)| own.contains(&flow.translated.0));
+        if let Some((flow, awaits_answer)) = of_node {
             if pools {
                 found.pools.take(&flow);
             }
-            found.take(flow, is_awaited, wanted);
+            found.take(flow, awaits_answer, wanted);
         }
         Ok(())
     })
@@ -235,12 +236,12 @@ impl Pools {
 }
 
 impl Found {
-    fn take(&mut self, flow: MasqueradedFlow, is_awaited: bool, wanted: &NodeQuery) {
+    fn take(&mut self, flow: MasqueradedFlow, awaits_answer: bool, wanted: &NodeQuery) {
         let port = flow.translated.1;
         if wanted.masquerade_ports.contains(port) {
             *self.flows.entry(flow.protocol).or_default() += 1;
         }
-        if !is_awaited || !wanted.client_ports.contains(port) {
+        if !awaits_answer || !wanted.client_ports.contains(port) {
             return;
         }
         if self.unanswered.len() < UNANSWERED {
@@ -272,10 +273,10 @@ pub fn masqueraded(message: &Message<'_>) -> Result<Option<(MasqueradedFlow, boo
         return Ok(None);
     }
     // If the kernel began to track a TCP connection in its middle, the kernel does not wait for a first answer.
-    let is_awaited = status & SEEN_REPLY == 0 && (sent.protocol != Protocol::Tcp || state == Some(SYN_SENT));
+    let awaits_answer = status & SEEN_REPLY == 0 && (sent.protocol != Protocol::Tcp || state == Some(SYN_SENT));
     let flow =
         MasqueradedFlow { protocol: sent.protocol, source: sent.from, translated: answered.to, server: answered.from };
-    Ok(Some((flow, is_awaited)))
+    Ok(Some((flow, awaits_answer)))
 }
 
 /// One direction of a flow (`CTA_TUPLE_*`).
@@ -458,12 +459,12 @@ mod tests {
 
     #[test]
     fn a_flow_awaits_an_answer_only_if_it_never_had_one() {
-        let is_awaited = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, it)| it);
-        assert_eq!(is_awaited(6, SRC_NAT, Some(SYN_SENT)), Some(true));
-        assert_eq!(is_awaited(6, SRC_NAT, Some(3)), Some(false), "the connection is older than its tracking");
-        assert_eq!(is_awaited(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(false));
-        assert_eq!(is_awaited(17, SRC_NAT, None), Some(true));
-        assert_eq!(is_awaited(132, SRC_NAT | SEEN_REPLY, None), Some(false));
+        let awaits_answer = |protocol, status, state| parsed(&body(protocol, status, state, 30080)).map(|(_, it)| it);
+        assert_eq!(awaits_answer(6, SRC_NAT, Some(SYN_SENT)), Some(true));
+        assert_eq!(awaits_answer(6, SRC_NAT, Some(3)), Some(false), "the connection is older than its tracking");
+        assert_eq!(awaits_answer(6, SRC_NAT | SEEN_REPLY, Some(3)), Some(false));
+        assert_eq!(awaits_answer(17, SRC_NAT, None), Some(true));
+        assert_eq!(awaits_answer(132, SRC_NAT | SEEN_REPLY, None), Some(false));
     }
 
     #[test]
