@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{ObjectMeta, Selector, SelectorExt as _};
+use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize;
 
 use super::{
@@ -92,7 +92,12 @@ struct LabelledNodes {
 
 #[derive(Deserialize)]
 struct LabelledNode {
-    metadata: ObjectMeta,
+    metadata: LabelledMetadata,
+}
+
+#[derive(Deserialize)]
+struct LabelledMetadata {
+    labels: Option<BTreeMap<String, String>>,
 }
 
 struct Selected {
