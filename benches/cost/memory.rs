@@ -59,7 +59,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         let is_promised = *services == SERVICES[2];
         let promise = if is_promised { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
         // The kernel maps more or fewer pages of the program's file at each start.
-        let starts = (0..if is_promised { 3 } else { 1 }).map(|_| settled(binary, &cluster, filled, &directory).resident);
+        let starts =
+            (0..if is_promised { 3 } else { 1 }).map(|_| settled(binary, &cluster, filled, &directory).resident);
         let row = resident(services, SOCKETS[0], starts, promise);
         few = row.ours.median;
         rows.push(row);

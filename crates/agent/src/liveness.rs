@@ -35,7 +35,8 @@ pub fn probe(path: &Path) -> anyhow::Result<()> {
 
 fn probe_within(path: &Path, patience: Duration) -> anyhow::Result<()> {
     let socket = path.display();
-    let answer = request(path, patience).map_err(|error| anyhow!("no agent answers at the socket {socket}: {error}"))?;
+    let answer =
+        request(path, patience).map_err(|error| anyhow!("no agent answers at the socket {socket}: {error}"))?;
     let last = answer.lines().last().unwrap_or("nothing");
     ensure!(answer.split(' ').nth(1) == Some("200"), "the agent at the socket {socket} is not alive: {last}");
     Ok(())

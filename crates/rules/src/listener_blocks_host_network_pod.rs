@@ -11,7 +11,9 @@ use super::{
     ephemeral::{EphemeralPorts, with_ranges},
     free_ports::Alternatives,
     ids,
-    pods::{PortOf, are_siblings, ends_in_time, is_failing, next_pod, pods_before, to_come, unread_pod_that, waits_for},
+    pods::{
+        PortOf, are_siblings, ends_in_time, is_failing, next_pod, pods_before, to_come, unread_pod_that, waits_for,
+    },
     remedies::{another_port, move_off, move_service, some_addresses, without_stub},
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},

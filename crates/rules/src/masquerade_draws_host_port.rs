@@ -1,6 +1,8 @@
 //! Cilium masquerades connections in eBPF, and may choose the number of a hostPort as source port.
 
-use super::{Limits, Round, Rule, capped::Capped, ids, masquerade_uses_node_ports::unclear, node_ports::ports_in_words};
+use super::{
+    Limits, Round, Rule, capped::Capped, ids, masquerade_uses_node_ports::unclear, node_ports::ports_in_words,
+};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, Pod, PortRange, PortSet, Protocol, Snapshot, Source, Why};

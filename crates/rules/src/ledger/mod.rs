@@ -149,10 +149,8 @@ impl Ledger {
             }
         }
         let seen: BTreeSet<Key> = problems.keys().cloned().collect();
-        let mut observed: Vec<Change> = problems
-            .into_iter()
-            .filter_map(|(key, evidence)| self.observe(at, turn.settle, key, evidence))
-            .collect();
+        let mut observed: Vec<Change> =
+            problems.into_iter().filter_map(|(key, evidence)| self.observe(at, turn.settle, key, evidence)).collect();
         let mut changes = Vec::new();
         for (gone, clearance) in self.clear(rows, &seen, &held, &healthy) {
             let claim = Claim::of(&gone.key);
