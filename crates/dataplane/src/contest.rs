@@ -97,16 +97,22 @@ struct Undecided {
     gap: Gap,
     /// Whether the listeners lose the connection in every possible order of the claims.
     loses: bool,
+    /// The claims that may decide the outcome.
+    by: BTreeSet<usize>,
 }
 
 impl From<Gap> for Undecided {
     fn from(gap: Gap) -> Self {
-        Self { gap, loses: false }
+        Self { gap, loses: false, by: BTreeSet::new() }
     }
 }
 
-fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
-    Undecided { gap: unclear(why), loses: loses(one) && loses(other) }
+fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, gap: Gap) -> Undecided {
+    let by = [one, other].into_iter().flat_map(|it| match it {
+        Ok(answer) => answer.by.into_iter().collect(),
+        Err(undecided) => undecided.by.clone(),
+    });
+    Undecided { gap, loses: loses(one) && loses(other), by: by.collect() }
 }
 
 /// Whether the listeners lose the connection, given this answer.
@@ -120,11 +126,13 @@ fn loses(answer: &Result<Answer, Undecided>) -> bool {
 /// The answer if either of two claims may come first. Two answers `Pod` of different Services differ, because the
 /// Services have different pods.
 fn in_any_order(one: Result<Answer, Undecided>, other: &Result<Answer, Undecided>) -> Result<Answer, Undecided> {
-    let is_same = match (&one, other) {
-        (Ok(one), Ok(other)) if one.outcome != Outcome::Pod => one.outcome == other.outcome,
-        (one, other) => one == other,
-    };
-    if is_same { one } else { Err(either(&one, other, TWO_SERVICES)) }
+    match (&one, other) {
+        (Ok(first), Ok(other)) if first == other || first.outcome != Outcome::Pod && first.outcome == other.outcome => {
+            one
+        }
+        (Err(first), Err(second)) if first.gap == second.gap => Err(either(&one, other, first.gap.clone())),
+        _ => Err(either(&one, other, unclear(TWO_SERVICES))),
+    }
 }
 
 /// The addresses and vantage points at which a listener loses its connections, with every possible outcome. An outcome
@@ -240,6 +248,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             match self.who_beside(&[last], assumption, case, (from, to)) {
                 Ok(it) if it.outcome == Outcome::Listener || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([Some(it.outcome)]))),
+                // The contest of another claim reports the loss.
+                Err(undecided) if undecided.loses && !undecided.by.contains(&0) => {}
                 Err(undecided) if undecided.loses && counts(to, None) => {
                     drop(lost.insert((from, to), BTreeSet::from([None])));
                 }
@@ -290,7 +300,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let answers = winners.map(|claim| decided(Some(*claim)));
         let by_node_port = answers.reduce(|one, other| in_any_order(one, &other));
         match (by_external, by_node_port) {
-            (Some(one), Some(other)) => Err(either(&one, &other, TWO_SERVICES)),
+            (Some(one), Some(other)) => Err(either(&one, &other, unclear(TWO_SERVICES))),
             (one, other) => one.or(other).unwrap_or_else(|| decided(None)),
         }
     }
@@ -499,7 +509,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let (with, without) = (of(Some(&Redirected::To(*index, *outcome))), of(None));
             return match with == without {
                 true => with,
-                false => Err(Undecided { gap: gap.clone(), loses: loses(&with) && loses(&without) }),
+                false => Err(either(&with, &without, gap.clone())),
             };
         }
         if let Some(&Redirected::To(host_port, outcome)) = host_port {
@@ -510,7 +520,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 // the answer depends on which of the two claims comes first.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listeners);
-                    return Err(either(&redirected(), &served, UNDEFINED));
+                    return Err(either(&redirected(), &served, unclear(UNDEFINED)));
                 }
                 _ => return redirected(),
             }

@@ -81,26 +81,34 @@ impl<'a> Capped<'a> {
     }
 }
 
-/// Merges the losses of the first sockets of a port into one problem. Also returns the reasons why sockets were not
-/// judged, or are not reported. A user can make any number of sockets on one port.
-pub(super) fn of_sockets(
-    port: Port,
-    mut losses: impl Iterator<Item = Result<Evidence, Gap>>,
+/// The largest number of sockets that are judged on one port. A user can make any number of sockets.
+pub(super) const MOST_JUDGED: usize = 1 << 10;
+
+/// Judges the first sockets of a port. Merges the losses into one problem. Also returns the reasons why the loss of a
+/// socket is unknown, or why sockets were not judged or are not reported.
+pub(super) fn of_sockets<T>(
+    (protocol, number): Port,
+    sockets: &[T],
+    judge: impl FnMut(&T) -> Option<Result<Evidence, Gap>>,
 ) -> (Option<Evidence>, Vec<Gap>) {
-    let (mut problem, mut unknown): (Option<Evidence>, Vec<Gap>) = (None, Vec::new());
-    for lost in losses.by_ref().take(MOST_LISTED) {
+    let (mut losses, mut unknown, mut are_all) = (Vec::new(), Vec::new(), sockets.len() <= MOST_JUDGED);
+    for lost in sockets.iter().take(MOST_JUDGED).filter_map(judge) {
         match lost {
-            Ok(lost) => problem = problem.into_iter().chain([lost]).reduce(Evidence::merge),
-            Err(gap) => unknown.push(gap),
+            Ok(lost) if losses.len() < MOST_LISTED => losses.push(lost),
+            Ok(_) => {
+                are_all = false;
+                break;
+            }
+            // An unknown loss must not hide a certain loss.
+            Err(gap) if unknown.len() < MOST_LISTED => unknown.push(gap),
+            Err(_) => {}
         }
     }
-    unknown.extend(losses.next().map(|_| too_many_sockets(port)));
-    (problem, unknown)
-}
-
-pub(super) fn too_many_sockets((protocol, number): Port) -> Gap {
-    let detail = format!("{number}/{protocol} has too many sockets: some that may lose connections are not reported");
-    Gap::new(Source::Listeners, Why::TooMuch, detail)
+    if !are_all {
+        let detail = "too many sockets: some that may lose connections are not reported";
+        unknown.push(Gap::new(Source::Listeners, Why::TooMuch, format!("{number}/{protocol} has {detail}")));
+    }
+    (losses.into_iter().reduce(Evidence::merge), unknown)
 }
 
 #[cfg(test)]

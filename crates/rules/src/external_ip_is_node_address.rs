@@ -236,8 +236,8 @@ impl Here<'_, '_> {
         let mut sockets: Vec<&Socket> = sockets.filter(takes_part).collect();
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
         sockets.sort_by_key(|socket| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
-        let losses = sockets.into_iter().map(lost).filter_map(Result::transpose);
-        let (problem, mut unknown) = of_sockets((port.protocol, port.port), losses);
+        let (problem, mut unknown) =
+            of_sockets((port.protocol, port.port), &sockets, |socket| lost(socket).transpose());
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
         (problem, unknown)
     }

@@ -100,7 +100,9 @@ impl Node<'_, '_> {
         services: &[Claim<'_>],
     ) -> Option<Judgement> {
         let number = (port.protocol, socket.local_port);
-        let is_node_port = services.iter().any(|it| matches!(it, Claim::NodePort(..)));
+        let mut of_node_ports = services.iter().map(|it| matches!(it, Claim::NodePort(..)));
+        let is_only_node_port = !services.is_empty() && of_node_ports.clone().all(|is| is);
+        let is_node_port = of_node_ports.any(|is| is);
         let claims = iter::once(Claim::HostPort(pod, port)).chain(services.iter().copied());
         let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
@@ -117,9 +119,9 @@ impl Node<'_, '_> {
         });
         let verdict = match judged {
             Judged::Never => return None,
-            // `listener-on-node-port` or `external-ip-conflict` reports the process, because the process loses the
-            // connections to the Service or to the pod.
-            Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
+            // `listener-on-node-port` reports the process, because the process loses the connections to the Service or to
+            // the pod.
+            Judged::Depends { .. } if is_only_node_port && is_undefined.get() && excuse.is_ok() => return None,
             // The runtime opens the hostPort of a pod that starts.
             Judged::Depends { on, .. }
                 if !pod.has_begun()

@@ -2,12 +2,12 @@
 
 mod words;
 
-use std::{cmp::Reverse, collections::BTreeSet, iter, ptr};
+use std::{cmp::Reverse, collections::BTreeSet, iter, net::IpAddr, ptr};
 
 use super::{
     Limits, Round, Rule,
     assumed::{assuming, at_least},
-    capped::{of_sockets, too_many_sockets},
+    capped::of_sockets,
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
     host_port_takes_listener::keeps_host_port,
@@ -36,9 +36,6 @@ pub(super) static RULE: Rule = Rule::of(
     SocketNeed::Owners(Ports::Proxy),
 ]);
 
-/// The largest number of sockets that are judged on one NodePort.
-const MOST_JUDGED: usize = 1 << 10;
-
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let (listeners, node_ports, addressed) = (round.listeners()?, round.node_ports()?, round.addressed()?);
@@ -52,6 +49,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(port, services, sockets)| {
         let mut sockets = workers(sockets);
+        // A user can listen on any number of addresses that the node does not have.
+        sockets.retain(|(socket, _)| node.has_place(socket));
         sockets.sort_by_cached_key(|(socket, _)| node.rank(socket));
         let pods = round.host_ports().into_iter().flat_map(|all| all.at(port));
         let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
@@ -70,6 +69,11 @@ struct Node<'r, 'a> {
 }
 
 impl Node<'_, '_> {
+    fn has_place(&self, socket: &Socket) -> bool {
+        let is_local = |ip: &IpAddr| self.addressed.locals.binary_search_by_key(ip, |it| it.ip).is_ok();
+        socket.local.is_unspecified() || socket.local.is_loopback() || is_local(&socket.local)
+    }
+
     /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
     fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
         let Addressed { locals, assumptions, .. } = self.addressed;
@@ -96,16 +100,13 @@ impl Node<'_, '_> {
         let others = claims.iter().copied().filter(is_other);
         let claims: Vec<Claim<'_>> = iter::once(Claim::NodePort(service, port)).chain(others).collect();
         let mut latent: Vec<Evidence> = Vec::new();
-        let found = sockets.iter().take(MOST_JUDGED).filter_map(|it| self.judge(service, port, *it, &claims));
-        let lost = found.filter_map(|it| match it {
+        let (problem, unknown) = of_sockets(number, sockets, |it| match self.judge(service, port, *it, &claims)? {
             Ok(evidence) if !evidence.variant.is_empty() => {
                 latent.push(evidence);
                 None
             }
-            it => Some(it),
+            lost => Some(lost),
         });
-        let left_out = (sockets.len() > MOST_JUDGED).then(|| Err(too_many_sockets(number)));
-        let (problem, unknown) = of_sockets(number, lost.chain(left_out));
         latent.sort_by_key(|it| Reverse(it.severity));
         let all = latent.len();
         let latent = latent.into_iter().take(MOST_LISTED).reduce(Evidence::merge).map(|latent| {

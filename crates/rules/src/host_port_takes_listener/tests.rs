@@ -94,6 +94,24 @@ fn a_service_with_an_external_address_and_endpoints_takes_the_connections() {
 }
 
 #[test]
+fn the_address_of_a_load_balancer_does_not_hide_that_a_pod_may_take_the_connections() {
+    let of_service = |it: World| {
+        it.with(|lb| {
+            (lb.kind, lb.load_balancer_ips) = (ServiceKind::LoadBalancer, vec![ip("198.51.100.7")]);
+            lb.ports[0].port = 80;
+        })
+    };
+    let changes: [fn(&mut Pod); 2] = [
+        |pod| (pod.ready, pod.running, pod.ips) = (false, None, Vec::new()),
+        |pod| pod.ports[0].host_ip = Some(ip("198.51.100.7")),
+    ];
+    for change in changes {
+        let world = edge(change).service("lb", of_service).address("eth0", "198.51.100.7").with_mode(Mode::Nftables);
+        expect_unknown(&RULE, &world.listens("0.0.0.0:80"), &subject());
+    }
+}
+
+#[test]
 fn the_proxys_socket_for_a_health_check_is_left_to_the_rule_of_health_checks() {
     let checked = |world: Snapshot| {
         world.service("lb", |it| {

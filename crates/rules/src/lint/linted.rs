@@ -201,9 +201,12 @@ impl Linted {
         let before = self.before(manifest);
         let alone = manifest.refused.iter().map(|Refused { claim, why }| (claim, *why));
         let alone = alone.filter(move |(claim, why)| {
-            // The API server removes a number that the Service has. It compares the numbers, and not the protocols.
+            // The API server removes a number that the Service has in the same field. It does not compare protocols.
             let number = claim.what.port().map(|(number, _)| number);
-            let is_had = before.is_some_and(|it| it.numbers().any(|(its, _)| Some(its) == number));
+            let is_had = before.is_some_and(|it| match claim.what {
+                Claimed::HealthCheckNodePort(_) => it.health_check_node_port == number,
+                _ => number.is_some() && it.ports.iter().any(|port| port.node_port == number),
+            });
             !(is_had && matches!(why, Refusal::NodePort | Refusal::HealthCheck))
         });
         let replaced = manifest.claims.iter().filter_map(move |claim| match claim.what {

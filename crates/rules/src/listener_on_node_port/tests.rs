@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    capped::MOST_JUDGED,
     expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown},
     findings::Affected,
 };
@@ -449,8 +450,27 @@ fn many_sockets_that_perhaps_answer_do_not_hide_what_another_socket_certainly_lo
         world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
     });
     let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
-    let is_of_sshd = |it: &Judgement| matches!(&it.verdict, Verdict::Problem(evidence) if evidence.summary.starts_with("Process sshd"));
+    let is_of_sshd = |it: &Judgement| matches!(&it.verdict, Verdict::Problem(evidence) if evidence.values.contains(&("held by", "process sshd".to_owned())));
     assert!(judgements.iter().any(is_of_sshd), "{judgements:?}");
+}
+
+#[test]
+fn many_sockets_on_addresses_that_the_node_does_not_have_hide_no_loss() {
+    let world = (0..=MOST_JUDGED).fold(web(30080), |world, n| {
+        world.listens_as(&format!("203.0.{}.{}:30080", n / 250, n % 250), daemon("vm", 7))
+    });
+    let bound = |it: &mut Socket| (it.device, it.owner) = (2, daemon("sshd", 600));
+    let world = world.socket(Protocol::Tcp, State::Listen, "192.0.2.1:30080", "0.0.0.0:0", bound);
+    assert_eq!(affects(&world).0, Severity::Critical);
+}
+
+#[test]
+fn a_loss_to_other_services_at_an_address_without_node_ports_is_no_loss_to_the_node_port() {
+    let taker = |it: World| it.external_ip(SECOND[0]).with(|service| service.ports[0].port = 30080);
+    let world = web(30080).service("a", taker).service("b", taker).listens(&format!("{}:30080", SECOND[0]));
+    let world = world.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(expect_problem(&RULE, &world, &subject()).variant, "trap");
+    expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
 }
 
 #[test]
