@@ -1,12 +1,15 @@
 //! Limits how many judgements a rule reports. A user who can write one object can write thousands of ports in this
 //! object.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use super::wording::MOST_LISTED;
 use crate::findings::{Evidence, Judgement, Subject, Verdict};
 use portreeve_dataplane::Port;
-use portreeve_facts::{Gap, Snapshot, Source, Why};
+use portreeve_facts::{Gap, Snapshot, Socket, Source, Why};
 
 /// The largest number of judgements about one subject.
 pub(super) const OF_SUBJECT: usize = 16;
@@ -85,14 +88,18 @@ impl<'a> Capped<'a> {
 pub(super) const MOST_JUDGED: usize = 1 << 10;
 
 /// Judges the first sockets of a port. Merges the losses into one problem. Also returns the reasons why the loss of a
-/// socket is unknown, or why sockets were not judged or are not reported.
-pub(super) fn of_sockets<T>(
+/// socket is unknown, or why sockets were not judged or are not reported. Of sockets that are alike, the first is judged
+/// before the others of every kind: a user can make any number of sockets that are alike (`SO_REUSEPORT`).
+pub(super) fn of_sockets(
     (protocol, number): Port,
-    sockets: &[T],
-    judge: impl FnMut(&T) -> Option<Result<Evidence, Gap>>,
+    sockets: &[(&Socket, usize)],
+    judge: impl FnMut(&(&Socket, usize)) -> Option<Result<Evidence, Gap>>,
 ) -> (Option<Evidence>, Vec<Gap>) {
+    let mut kinds = HashSet::new();
+    let is_first = |(it, _): &&(&Socket, usize)| kinds.insert((it.local, it.device, it.family, it.v6only));
+    let (first, others): (Vec<_>, Vec<_>) = sockets.iter().partition(is_first);
     let (mut losses, mut unknown, mut are_all) = (Vec::new(), Vec::new(), sockets.len() <= MOST_JUDGED);
-    for lost in sockets.iter().take(MOST_JUDGED).filter_map(judge) {
+    for lost in first.into_iter().chain(others).take(MOST_JUDGED).filter_map(judge) {
         match lost {
             Ok(lost) if losses.len() < MOST_LISTED => losses.push(lost),
             Ok(_) => {

@@ -200,7 +200,7 @@ impl Here<'_, '_> {
         };
         // If NAT translates the destination, packets arrive at another address.
         let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
-        let takes_part = |socket: &&Socket| {
+        let takes_part = |socket: &Socket| {
             (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
                 && socket.serves(Family::of(claim.ip)) != Some(false)
         };
@@ -232,12 +232,12 @@ impl Here<'_, '_> {
             }
             self.captured(claim, owners, port, (socket, claims.as_slice()))
         };
-        let sockets = workers(listeners).into_iter().map(|(socket, _)| socket);
-        let mut sockets: Vec<&Socket> = sockets.filter(takes_part).collect();
+        let mut sockets = workers(listeners);
+        sockets.retain(|(socket, _)| takes_part(socket));
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
-        sockets.sort_by_key(|socket| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
+        sockets.sort_by_key(|(socket, _)| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
         let (problem, mut unknown) =
-            of_sockets((port.protocol, port.port), &sockets, |socket| lost(socket).transpose());
+            of_sockets((port.protocol, port.port), &sockets, |(socket, _)| lost(socket).transpose());
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
         (problem, unknown)
     }

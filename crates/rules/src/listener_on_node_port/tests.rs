@@ -465,6 +465,17 @@ fn many_sockets_on_addresses_that_the_node_does_not_have_hide_no_loss() {
 }
 
 #[test]
+fn many_sockets_that_are_alike_hide_no_loss() {
+    let on = |world: Snapshot, (local, device): (&str, u32), name: &str| {
+        let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(name, 7));
+        world.socket(Protocol::Tcp, State::Listen, local, "0.0.0.0:0", bound)
+    };
+    let alike = |world, n| on(world, ("0.0.0.0:30080", 3), &format!("vm{n}"));
+    let world = (0..=MOST_JUDGED).fold(web(30080).address("veth1", "198.51.100.1"), alike);
+    assert_eq!(affects(&on(world, ("192.0.2.1:30080", 2), "sshd")).0, Severity::Critical);
+}
+
+#[test]
 fn a_loss_to_other_services_at_an_address_without_node_ports_is_no_loss_to_the_node_port() {
     let taker = |it: World| it.external_ip(SECOND[0]).with(|service| service.ports[0].port = 30080);
     let world = web(30080).service("a", taker).service("b", taker).listens(&format!("{}:30080", SECOND[0]));
