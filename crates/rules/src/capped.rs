@@ -106,9 +106,9 @@ pub(super) fn of_sockets(
                 are_all = false;
                 break;
             }
-            // An unknown loss must not hide a certain loss.
-            Err(gap) if unknown.len() < MOST_LISTED => unknown.push(gap),
-            Err(_) => {}
+            // One reason of each kind is enough. An unknown loss must not hide a certain loss.
+            Err(gap) if unknown.iter().any(|it: &Gap| (it.source, it.why) == (gap.source, gap.why)) => {}
+            Err(gap) => unknown.push(gap),
         }
     }
     if !are_all {
@@ -122,7 +122,7 @@ pub(super) fn of_sockets(
 mod tests {
     use super::*;
     use crate::findings::Severity;
-    use portreeve_facts::Service;
+    use portreeve_facts::{Protocol, Service};
 
     fn problem(name: usize, severity: Severity) -> Judgement {
         let world = Snapshot::healthy().service(&format!("s{name}"), |it| it);
@@ -159,5 +159,20 @@ mod tests {
         let all = capped.all();
         assert_eq!(all.len(), 2 * OF_SUBJECT + 1);
         assert_eq!(all.iter().filter(|it| is_critical(it)).count(), 1, "the worst of a subject, though it came last");
+    }
+
+    #[test]
+    fn each_kind_of_reason_is_kept() {
+        let listens = |world: Snapshot, n| world.listens(&format!("127.0.0.{n}:30080"));
+        let world = (1..=20).fold(Snapshot::healthy(), listens);
+        let all = world.kernel.listeners.seen().expect("listeners");
+        let sockets: Vec<(&Socket, usize)> = all.iter().map(|it| (it, 1)).collect();
+        let mut left = sockets.len();
+        let (_, unknown) = of_sockets((Protocol::Tcp, 30080), &sockets, |_| {
+            left -= 1;
+            let why = if left == 0 { Why::Torn } else { Why::NotPermitted };
+            Some(Err(Gap::new(Source::Processes, why, "of a test")))
+        });
+        assert_eq!(unknown.into_iter().map(|it| it.why).collect::<Vec<_>>(), [Why::NotPermitted, Why::Torn]);
     }
 }

@@ -131,7 +131,7 @@ impl Here<'_, '_> {
             for port in &claim.service.ports {
                 let (problem, unknown) = self.losses(claim, owners, port);
                 judgements.extend(problem.map(|it| judgement(Some(port), Verdict::Problem(it))));
-                judgements.extend(unknown.into_iter().next().map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
+                judgements.extend(unknown.into_iter().map(|gap| judgement(Some(port), Verdict::Unknown(gap))));
             }
         }
         let severity = self.severity(claim.ip, owners);
