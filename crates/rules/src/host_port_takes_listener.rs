@@ -16,8 +16,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Need, Outcome, Port, group, is_everywhere,
-    is_on_loopback, owner_name, place, unsettled, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, LocalAddress, Need, Outcome, Port, group,
+    is_everywhere, is_on_loopback, owner_name, place, unsettled, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
@@ -100,28 +100,30 @@ impl Node<'_, '_> {
         services: &[Claim<'_>],
     ) -> Option<Judgement> {
         let number = (port.protocol, socket.local_port);
-        let mut of_node_ports = services.iter().map(|it| matches!(it, Claim::NodePort(..)));
-        let is_only_node_port = !services.is_empty() && of_node_ports.clone().all(|is| is);
-        let is_node_port = of_node_ports.any(|is| is);
+        let is_node_port = services.iter().any(|it| matches!(it, Claim::NodePort(..)));
         let claims = iter::once(Claim::HostPort(pod, port)).chain(services.iter().copied());
         let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
-        let is_undefined = Cell::new(false);
-        let counts = |outcome: Option<Outcome>| {
-            is_undefined.set(is_undefined.get() || outcome.is_none());
-            outcome.is_some()
+        let (is_undefined, is_left_out) = (Cell::new(false), Cell::new(false));
+        // If the order of the pod and a NodePort is not defined, the loss belongs to another rule.
+        let counts = |to: LocalAddress, outcome: Option<Outcome>| {
+            let is_external = |it: &Claim<'_>| matches!(it, Claim::External(address, _) if address.ip == to.ip);
+            let counts = outcome.is_some() || services.iter().any(is_external);
+            is_undefined.set(is_undefined.get() || counts && outcome.is_none());
+            is_left_out.set(is_left_out.get() || !counts);
+            counts
         };
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
-            let lost = contest.lost((assumption, case), &excuse, |_, outcome| counts(outcome));
+            let lost = contest.lost((assumption, case), &excuse, counts);
             Ok(lost?.map(|it| it.affected()))
         });
         let verdict = match judged {
             Judged::Never => return None,
-            // `listener-on-node-port` reports the process, because the process loses the connections to the Service or to
-            // the pod.
-            Judged::Depends { .. } if is_only_node_port && is_undefined.get() && excuse.is_ok() => return None,
+            // `listener-on-node-port` reports the process, because the process loses the connections to the NodePort or
+            // to the pod.
+            Judged::Depends { .. } if is_left_out.get() && excuse.is_ok() => return None,
             // The runtime opens the hostPort of a pod that starts.
             Judged::Depends { on, .. }
                 if !pod.has_begun()
@@ -134,7 +136,10 @@ impl Node<'_, '_> {
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
                 Ok(true) if is_node_port => return None,
-                Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
+                Ok(is) => {
+                    let taker = if is_undefined.get() { "the pod or to a Service" } else { "the pod" };
+                    Verdict::Problem(self.evidence(of, port, socket, (&affected, taker), is))
+                }
                 Err(gap) => Verdict::Unknown(gap),
             },
         };
@@ -204,13 +209,13 @@ impl Node<'_, '_> {
         of: PortOf<'_>,
         port: &ContainerPort,
         socket: &Socket,
-        affected: &Affected,
+        (affected, taker): (&Affected, &str),
         is_runtimes: bool,
     ) -> Evidence {
         let severity = if is_runtimes { Severity::Info } else { Severity::Warning };
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{} listens on {}, the hostPort of {of}: new connections go to the pod instead.",
+            "{} listens on {}, the hostPort of {of}: new connections go to {taker} instead.",
             capital(&owner),
             place(socket),
         );

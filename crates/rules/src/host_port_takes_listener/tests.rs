@@ -94,7 +94,7 @@ fn a_service_with_an_external_address_and_endpoints_takes_the_connections() {
 }
 
 #[test]
-fn the_address_of_a_load_balancer_does_not_hide_that_a_pod_may_take_the_connections() {
+fn where_the_order_of_a_pod_and_an_external_address_is_not_defined_the_process_certainly_loses() {
     let of_service = |it: World| {
         it.with(|lb| {
             (lb.kind, lb.load_balancer_ips) = (ServiceKind::LoadBalancer, vec![ip("198.51.100.7")]);
@@ -105,10 +105,26 @@ fn the_address_of_a_load_balancer_does_not_hide_that_a_pod_may_take_the_connecti
         |pod| (pod.ready, pod.running, pod.ips) = (false, None, Vec::new()),
         |pod| pod.ports[0].host_ip = Some(ip("198.51.100.7")),
     ];
-    for change in changes {
-        let world = edge(change).service("lb", of_service).address("eth0", "198.51.100.7").with_mode(Mode::Nftables);
-        expect_unknown(&RULE, &world.listens("0.0.0.0:80"), &subject());
+    let worlds = changes.map(|change| {
+        let world = edge(change).service("lb", of_service).address("eth0", "198.51.100.7");
+        world.with_mode(Mode::Nftables).listens("0.0.0.0:80")
+    });
+    for world in worlds {
+        let evidence = expect_problem(&RULE, &world, &subject());
+        let summary = &evidence.summary;
+        assert!(summary.ends_with(": new connections go to the pod or to a Service instead."), "{summary}");
+        assert_eq!(evidence.affects, Affected::from([Vantage::Remote, Vantage::Node, Vantage::Pods]));
+        expect_certain(&RULE, &world, &subject());
     }
+}
+
+#[test]
+fn where_the_order_of_a_pod_and_a_node_port_is_not_defined_an_external_address_elsewhere_changes_nothing() {
+    let of_service = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = edge(|pod| pod.ports[0].host_port = Some(30080)).service("web", |it| it.node_port(30080));
+    let world = world.service("trap", of_service).with_mode(Mode::Nftables);
+    let world = world.with_config(|it| it.node_port_addresses = vec![format!("{}/32", SECOND[0])]);
+    expect_healthy(&RULE, &world.listens(&format!("{}:30080", SECOND[0])), &subject());
 }
 
 #[test]
