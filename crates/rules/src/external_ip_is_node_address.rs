@@ -62,7 +62,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let on_links = OnLinks::of(snapshot);
     let claims: Vec<_> = all()
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
-        .filter(|(claim, owners)| !owners.is_empty() || on_links.have(claim.ip))
+        .filter(|(claim, owners)| !owners.is_empty() || on_links.link(claim.ip).is_some())
         .collect();
     if claims.is_empty() {
         return Ok(unread);
@@ -126,8 +126,8 @@ impl Here<'_, '_> {
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node is judged here, even if the Node object does not list the address.
-        if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
+        // An address of this node is judged here, even if no Node or only another Node lists the address.
+        if self.on_links.link(claim.ip).is_some() || self.is_listed_here(claim, owners) {
             for port in &claim.service.ports {
                 let (problem, unknown) = self.losses(claim, owners, port);
                 judgements.extend(problem.map(|it| judgement(Some(port), Verdict::Problem(it))));
@@ -181,6 +181,10 @@ impl Here<'_, '_> {
             Some(own) => own == node.name,
             None => self.links.as_ref().is_ok_and(|links| links.get(&ip) == Some(&None)),
         }
+    }
+
+    fn is_listed_here(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
+        owners.iter().any(|(node, _)| self.is_own(node, claim.ip))
     }
 
     fn held(&self, ip: IpAddr) -> Result<Option<&str>, &Gap> {
@@ -347,7 +351,7 @@ impl Here<'_, '_> {
         let is_undecided = lost.0.values().flatten().any(Option::is_none);
         let taker = if is_undecided { "this Service or another claim" } else { "the Service" };
         let sentence = format!(
-            "{}: new connections to its port {}/{} go to {taker}, and not to {owner}, which listens there.",
+            "{}: new connections to its port {}/{} go to {taker}, and not to {owner}, which listens on this node.",
             self.opening(claim, owners),
             port.port,
             port.protocol,
@@ -378,7 +382,8 @@ impl Here<'_, '_> {
     }
 
     fn with_facts(&self, evidence: Evidence, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
-        let held = match self.held(claim.ip) {
+        let link = self.on_links.link(claim.ip).filter(|_| !self.is_listed_here(claim, owners));
+        let held = match self.held(claim.ip).map(|held| held.or(link)) {
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(Some(link)) => format!("yes, {} is on {link}", claim.ip),
             Ok(None) => "no".to_owned(),
@@ -417,7 +422,7 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 /// InternalIPs before others. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
-    let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();
+    let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();
     claims.sort_by_key(|(is_here, (_, owners))| (!is_here, !is_internal(owners)));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(is_here, (claim, _))| {

@@ -37,9 +37,9 @@ impl<'a> OnLinks<'a> {
         Self(by_ip)
     }
 
-    /// Whether a link has the address. The device of an ipvs proxy is ignored.
-    pub(super) fn have(&self, ip: IpAddr) -> bool {
-        self.at(ip).iter().any(|it| !it.is_ipvs())
+    /// The link with the address. The device of an ipvs proxy is ignored.
+    pub(super) fn link(&self, ip: IpAddr) -> Option<&'a str> {
+        self.at(ip).iter().find(|it| !it.is_ipvs()).map(|it| &*it.link)
     }
 
     /// Whether a program added the address to the node's own addresses: the prefix has full length (/32 or /128).

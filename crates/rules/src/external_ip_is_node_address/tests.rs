@@ -346,6 +346,18 @@ fn an_external_ip_beside_the_nodes_own_is_information_to_who_listens_everywhere(
 }
 
 #[test]
+fn a_process_loses_an_address_of_this_node_that_another_node_lists() {
+    let world = trap(PEER).address("eth0", PEER).listens_as("0.0.0.0:6666", daemon("nginx", 9));
+    for mode in Mode::KUBE_PROXY {
+        let evidence = expect_problem(&RULE, &world.with_mode(mode), &subject());
+        assert_eq!(evidence.severity, Severity::Critical, "{mode}");
+        let lost = ": new connections to its port 6666/tcp go to the Service, and not to process nginx, which listens on this node.";
+        assert!(evidence.summary.ends_with(lost), "{mode}: {}", evidence.summary);
+        assert_eq!(value(&evidence, "held on this node"), "yes, 192.0.2.9 is on eth0");
+    }
+}
+
+#[test]
 fn without_this_nodes_name_its_links_tell_what_is_its_own() {
     let mut world = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
     world.cluster.node_name = Some("n7".to_owned());
