@@ -188,8 +188,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// Limits the contest to one address. The address may be on another host that sends the connections to this node.
     #[must_use]
     pub fn at(self, ip: IpAddr) -> Self {
-        let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
-        let to = to.unwrap_or(LocalAddress { ip, vrf: false });
+        let to = self.addressed.local(ip).copied().unwrap_or(LocalAddress { ip, vrf: false });
         Self { places: vantage_points(ip).iter().map(|from| (*from, to)).collect(), ..self }
     }
 
@@ -649,8 +648,7 @@ impl<'a> Round<'a> {
         if socket.local != ip && !(socket.local.is_unspecified() && has_it()) {
             return false;
         }
-        let to = addressed.locals.iter().copied().find(|it| it.ip == ip);
-        let to = to.unwrap_or(LocalAddress { ip, vrf: false });
+        let to = addressed.local(ip).copied().unwrap_or(LocalAddress { ip, vrf: false });
         let device = if from == Vantage::Node { socket.device } else { 0 };
         let at_device = Socket { v6only: Some(socket.v6only == Some(true)), device, ..socket.clone() };
         answers(&at_device, (from, to), addressed.interfaces) != Ok(false)

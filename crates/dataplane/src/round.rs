@@ -69,6 +69,13 @@ pub struct Addressed<'a> {
     pub locals: Vec<LocalAddress>,
 }
 
+impl Addressed<'_> {
+    /// This address of the node. `None` if the node does not have the address.
+    pub fn local(&self, ip: IpAddr) -> Option<&LocalAddress> {
+        self.locals.binary_search_by_key(&ip, |local| local.ip).ok().map(|index| &self.locals[index])
+    }
+}
+
 impl<'a> Round<'a> {
     /// A round of a snapshot. `before` is the previous snapshot, if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
@@ -128,7 +135,7 @@ impl<'a> Round<'a> {
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
         let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let external = self.external_at(port).filter(|(address, _)| {
-            addressed.locals.binary_search_by_key(&address.ip, |local| local.ip).is_ok() && {
+            addressed.local(address.ip).is_some() && {
                 let services = known.entry(address.ip).or_default();
                 *services += 1;
                 *services <= MOST_SERVICES + 1

@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashSet},
     net::{IpAddr, SocketAddr},
+    slice,
 };
 
 use super::{
@@ -247,7 +248,7 @@ impl<'a> Node<'_, 'a> {
 
     fn is_own(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        ip.is_loopback() || self.addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
+        ip.is_loopback() || self.addressed.local(ip).is_some()
     }
 
     /// The node's addresses on which the socket receives packets, sorted.
@@ -255,8 +256,7 @@ impl<'a> Node<'_, 'a> {
         if socket.local.is_unspecified() {
             return &self.addressed.locals;
         }
-        let index = self.addressed.locals.binary_search_by_key(&socket.local.to_canonical(), |local| local.ip);
-        index.map_or(&[], |index| &self.addressed.locals[index..=index])
+        self.addressed.local(socket.local.to_canonical()).map_or(&[], slice::from_ref)
     }
 
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {

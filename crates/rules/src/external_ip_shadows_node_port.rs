@@ -1,9 +1,6 @@
 //! An external address of one Service gets the connections to the NodePort of another Service.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-};
+use std::collections::HashMap;
 
 use super::{
     Limits, Round, Rule,
@@ -32,10 +29,9 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
         return Ok(Vec::new());
     }
     let addressed = round.addressed()?;
-    let locals: BTreeMap<IpAddr, LocalAddress> = addressed.locals.iter().map(|local| (local.ip, *local)).collect();
     let held = |service: &'a Service| -> Vec<(ExternalAddress<'a>, LocalAddress)> {
         let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
-        all.filter_map(|claim| Some((claim, *locals.get(&claim.ip)?))).collect()
+        all.filter_map(|claim| Some((claim, *addressed.local(claim.ip)?))).collect()
     };
     // A Service may have many ports and addresses, so the addresses of each Service are computed once.
     let mut known: HashMap<*const Service, Vec<(ExternalAddress<'a>, LocalAddress)>> = HashMap::new();

@@ -173,7 +173,7 @@ impl Blocked<'_, '_> {
             return Ok(true);
         }
         let addressed = self.round.addressed()?;
-        let Some(local) = addressed.locals.iter().find(|local| local.ip == ip) else {
+        let Some(local) = addressed.local(ip) else {
             return Ok(false);
         };
         addressed.assumptions.agree(|it| it.captures(*local)).ok_or_else(|| addressed.assumptions.ambiguity())

@@ -2,7 +2,7 @@
 
 mod words;
 
-use std::{cmp::Reverse, collections::BTreeSet, iter, net::IpAddr, ptr};
+use std::{cmp::Reverse, collections::BTreeSet, iter, ptr};
 
 use super::{
     Limits, Round, Rule,
@@ -70,17 +70,19 @@ struct Node<'r, 'a> {
 
 impl Node<'_, '_> {
     fn has_place(&self, socket: &Socket) -> bool {
-        let is_local = |ip: &IpAddr| self.addressed.locals.binary_search_by_key(ip, |it| it.ip).is_ok();
-        socket.local.is_unspecified() || socket.local.is_loopback() || is_local(&socket.local)
+        socket.local.is_unspecified() || socket.local.is_loopback() || self.addressed.local(socket.local).is_some()
+    }
+
+    /// Whether NodePorts are served on an address; `None` if this depends on unread settings.
+    fn captures(&self, local: LocalAddress) -> Option<bool> {
+        self.addressed.assumptions.agree(|it| it.captures(local))
     }
 
     /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
     fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
-        let Addressed { locals, assumptions, .. } = self.addressed;
-        let local = locals.binary_search_by_key(&socket.local, |it| it.ip).ok().map(|index| locals[index]);
-        let is_left_out = |it: LocalAddress| it.vrf || assumptions.agree(|a| a.captures(it)) == Some(false);
+        let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it) == Some(false);
         let everywhere = socket.local.is_unspecified();
-        let gets_less = !everywhere && local.is_none_or(is_left_out);
+        let gets_less = !everywhere && self.addressed.local(socket.local).is_none_or(is_left_out);
         (is_on_loopback(socket), socket.device != 0, gets_less, !everywhere)
     }
 
@@ -200,8 +202,7 @@ impl Node<'_, '_> {
     /// only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let captured = |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local)) == Some(true);
-        let served = || self.addressed.locals.iter().any(|local| local.ip == ip && captured(local));
+        let served = || self.addressed.local(ip).is_some_and(|it| self.captures(*it) == Some(true));
         let family = Family::of(ip);
         let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
@@ -284,10 +285,7 @@ impl Node<'_, '_> {
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
-            && self.addressed.locals.iter().any(|local| {
-                let is_captured = || self.addressed.assumptions.agree(|it| it.captures(*local));
-                local.ip == socket.local && !local.vrf && is_captured() == Some(false)
-            })
+            && self.addressed.local(socket.local).is_some_and(|it| !it.vrf && self.captures(*it) == Some(false))
     }
 
     fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Evidence> {

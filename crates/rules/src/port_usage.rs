@@ -126,9 +126,9 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             Err(gap) => unread.push(gap),
             Ok(addressed) => {
                 for port in external {
-                    let is_local = |ip| addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok();
                     let is_own = |it: &ServicePort| it.node_port == Some(port.1);
-                    let mut others = round.external_at(port).filter(|(at, it)| !is_own(it) && is_local(at.ip));
+                    let others = round.external_at(port).filter(|(at, _)| addressed.local(at.ip).is_some());
+                    let mut others = others.filter(|(_, it)| !is_own(it));
                     if let Some((at, _)) = others.next() {
                         let Service { namespace, name, .. } = at.service;
                         take(port.1, format!("Service {namespace}/{name} has it at {}", at.ip));
