@@ -1,5 +1,7 @@
 //! The kinds of claims to a port of this node, and the claims with their objects.
 
+use std::{iter, ptr};
+
 use super::external_address::ExternalAddress;
 use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};
 
@@ -47,6 +49,19 @@ pub enum Claim<'a> {
     Redirection(&'a Redirection),
     /// A listener, and the number of sockets with its address and port.
     Listener(&'a Socket, usize),
+}
+
+impl Claim<'_> {
+    /// This claim, then the other claims. Another claim of the same Service port is left out, because it leads to the
+    /// same endpoints.
+    pub fn first_of(self, claims: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let port = |it: &Self| match it {
+            Self::External(_, port) | Self::NodePort(_, port) => Some(ptr::from_ref(*port)),
+            _ => None,
+        };
+        let is_other = |it: &Self| port(it).is_none() || port(it) != port(&self);
+        iter::once(self).chain(claims.into_iter().filter(is_other)).collect()
+    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ const SHARED: &str = "several sockets have equal rank for this address and port:
 
 /// A contest compares at most this number of Services that claim the same address and port. A file may have any number
 /// of such Services.
-pub const MOST_SERVICES: usize = 8;
+pub(super) const MOST_SERVICES: usize = 8;
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
 /// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).

@@ -64,7 +64,7 @@ pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
 pub use cases::{Case, Judged, Loss, Stratum};
 pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
-pub use contest::{Contest, Lost, MOST_SERVICES, takes, v6only_unknown};
+pub use contest::{Contest, Lost, takes, v6only_unknown};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;
 pub use kept_off::{is_left, serves};

@@ -127,15 +127,14 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// The claims of Services to this port: NodePorts, and external addresses of this node. A file may have any number
-    /// of Services, so a NodePort and an address have at most one Service more than [a contest
-    /// compares](MOST_SERVICES).
-    pub fn claims_of_services(&self, addressed: &Addressed<'_>, port: Port) -> Vec<Claim<'a>> {
+    /// The claims of Services to this port: NodePorts, and the external addresses for which `is_at` is true. A file may
+    /// have any number of Services, so a NodePort and an address have at most one Service more than a contest compares.
+    pub fn claims_of_services(&self, port: Port, is_at: impl Fn(IpAddr) -> bool) -> Vec<Claim<'a>> {
         let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 1);
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
         let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let external = self.external_at(port).filter(|(address, _)| {
-            addressed.local(address.ip).is_some() && {
+            is_at(address.ip) && {
                 let services = known.entry(address.ip).or_default();
                 *services += 1;
                 *services <= MOST_SERVICES + 1

@@ -3,9 +3,7 @@
 use std::{
     cell::LazyCell,
     collections::{BTreeSet, HashMap},
-    iter,
     net::IpAddr,
-    ptr,
 };
 
 use super::{
@@ -23,8 +21,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, MOST_SERVICES, is_on_loopback,
-    mode_in_words, owner_name, workers,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, is_on_loopback, mode_in_words,
+    owner_name, workers,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -198,8 +196,9 @@ impl Here<'_, '_> {
         owners: &Owners<'_>,
         port: &ServicePort,
     ) -> (Option<Evidence>, Vec<Gap>) {
+        let number = (port.protocol, port.port);
         let listeners = match &self.listeners {
-            Ok(listeners) => listeners.at((port.protocol, port.port)),
+            Ok(listeners) => listeners.at(number),
             Err(gap) => return (None, vec![gap.clone()]),
         };
         // If NAT translates the destination, packets arrive at another address.
@@ -209,16 +208,10 @@ impl Here<'_, '_> {
                 && socket.serves(Family::of(claim.ip)) != Some(false)
         };
         let claims = LazyCell::new(|| {
-            let others = self.round.external_at((port.protocol, port.port));
-            let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
-            let others = others.map(|(address, port)| Claim::External(address, port));
-            let node_ports = self.round.node_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
-            let node_ports = node_ports.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES + 1);
-            let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
-            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
+            let of_services = self.round.claims_of_services(number, |ip| ip == claim.ip);
+            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
             let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
-            let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
-            claims.chain(node_ports).chain(pods).collect::<Vec<_>>()
+            Claim::External(*claim, port).first_of(of_services.into_iter().chain(pods))
         });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
@@ -240,8 +233,7 @@ impl Here<'_, '_> {
         sockets.retain(|(socket, _)| takes_part(socket));
         // Any number of Services may claim the address, and a user can make a socket for each process and each device.
         sockets.sort_by_key(|(socket, _)| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
-        let (problem, mut unknown) =
-            of_sockets((port.protocol, port.port), &sockets, |(socket, _)| lost(socket).transpose());
+        let (problem, mut unknown) = of_sockets(number, &sockets, |(socket, _)| lost(socket).transpose());
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
         (problem, unknown)
     }

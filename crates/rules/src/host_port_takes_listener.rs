@@ -52,6 +52,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         sockets.sort_by_key(|(socket, _)| is_on_loopback(socket));
         sockets.into_iter().map(|(socket, _)| socket)
     };
+    let of_services = |number: Port| round.claims_of_services(number, |ip| addressed.local(ip).is_some());
     let mut services: HashMap<Port, Vec<Claim<'_>>> = HashMap::new();
     let mut capped = Capped::of(snapshot, Source::Pods);
     for (pod, port, number) in of_pods {
@@ -61,7 +62,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         // If the runtime has to open the port, a stuck pod has no redirection.
         let has_none = stuck.is_some() && holds_host_ports(runtime) == Some(true);
         let sockets = sockets_at(number).filter(|_| !has_none);
-        let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
+        let services = &*services.entry(number).or_insert_with(|| of_services(number));
         let taken = sockets.filter_map(|socket| node.judge(PortOf::Pod(pod), (pod, port), socket, services));
         stuck.into_iter().chain(taken).for_each(|judgement| capped.push(judgement));
     }
@@ -73,7 +74,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             pod.node_ports().filter(|(number, port)| node_ports.at((port.protocol, *number)).is_empty())
         {
             let (of, number) = (PortOf::Workload(workload), (port.protocol, number));
-            let services = &*services.entry(number).or_insert_with(|| round.claims_of_services(addressed, number));
+            let services = &*services.entry(number).or_insert_with(|| of_services(number));
             judgements.extend(sockets_at(number).filter_map(|socket| node.judge(of, (&pod, port), socket, services)));
         }
     }

@@ -2,7 +2,7 @@
 
 mod words;
 
-use std::{cmp::Reverse, collections::BTreeSet, iter, ptr};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
     Limits, Round, Rule,
@@ -54,7 +54,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         sockets.sort_by_cached_key(|(socket, _)| node.rank(socket));
         let pods = round.host_ports().into_iter().flat_map(|all| all.at(port));
         let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
-        let claims: Vec<_> = round.claims_of_services(addressed, port).into_iter().chain(pods).collect();
+        let of_services = round.claims_of_services(port, |ip| addressed.local(ip).is_some());
+        let claims: Vec<_> = of_services.into_iter().chain(pods).collect();
         services.iter().flat_map(|of| node.judge_some(*of, port, &claims, &sockets)).collect::<Vec<_>>()
     });
     Ok(judged.collect())
@@ -95,12 +96,7 @@ impl Node<'_, '_> {
         claims: &[Claim<'_>],
         sockets: &[(&Socket, usize)],
     ) -> Vec<Judgement> {
-        let is_other = |it: &Claim<'_>| match it {
-            Claim::NodePort(_, of) | Claim::External(_, of) => !ptr::eq(*of, port),
-            _ => true,
-        };
-        let others = claims.iter().copied().filter(is_other);
-        let claims: Vec<Claim<'_>> = iter::once(Claim::NodePort(service, port)).chain(others).collect();
+        let claims = Claim::NodePort(service, port).first_of(claims.iter().copied());
         let mut latent: Vec<Evidence> = Vec::new();
         let (problem, unknown) = of_sockets(number, sockets, |it| match self.judge(service, port, *it, &claims)? {
             Ok(evidence) if !evidence.variant.is_empty() => {
