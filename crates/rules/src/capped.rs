@@ -8,7 +8,7 @@ use std::{
 
 use super::wording::MOST_LISTED;
 use crate::findings::{Evidence, Judgement, Subject, Verdict};
-use portreeve_dataplane::Port;
+use portreeve_dataplane::{Port, is_on_loopback, workers};
 use portreeve_facts::{Gap, Snapshot, Socket, Source, Why};
 
 /// The largest number of judgements about one subject.
@@ -87,19 +87,28 @@ impl<'a> Capped<'a> {
 /// The largest number of sockets that are judged on one port. A user can make any number of sockets.
 pub(super) const MOST_JUDGED: usize = 1 << 10;
 
+/// The sockets of a port, one for each server, with the number of its sockets. Sockets that may lose most come first:
+/// sockets on loopback or on a device come later, then `rank` decides. Of sockets that are alike, the first comes before
+/// the others of every kind. A user can make any number of sockets on loopback, on devices, or that are alike
+/// (`SO_REUSEPORT`).
+pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket) -> K) -> Vec<(&'a Socket, usize)> {
+    let mut sockets = workers(sockets);
+    sockets.sort_by_cached_key(|(it, _)| (is_on_loopback(it), it.device != 0, rank(it)));
+    let mut kinds = HashSet::new();
+    let is_first = |(it, _): &(&Socket, usize)| kinds.insert((it.local, it.device, it.family, it.v6only));
+    let (first, others): (Vec<_>, Vec<_>) = sockets.into_iter().partition(is_first);
+    [first, others].concat()
+}
+
 /// Judges the first sockets of a port. Merges the losses into one problem. Also returns the reasons why the loss of a
-/// socket is unknown, or why sockets were not judged or are not reported. Of sockets that are alike, the first is judged
-/// before the others of every kind: a user can make any number of sockets that are alike (`SO_REUSEPORT`).
+/// socket is unknown, or why sockets were not judged or are not reported. [`in_order`] sorts the sockets.
 pub(super) fn of_sockets(
     (protocol, number): Port,
     sockets: &[(&Socket, usize)],
     judge: impl FnMut(&(&Socket, usize)) -> Option<Result<Evidence, Gap>>,
 ) -> (Option<Evidence>, Vec<Gap>) {
-    let mut kinds = HashSet::new();
-    let is_first = |(it, _): &&(&Socket, usize)| kinds.insert((it.local, it.device, it.family, it.v6only));
-    let (first, others): (Vec<_>, Vec<_>) = sockets.iter().partition(is_first);
     let (mut losses, mut unknown, mut are_all) = (Vec::new(), Vec::new(), sockets.len() <= MOST_JUDGED);
-    for lost in first.into_iter().chain(others).take(MOST_JUDGED).filter_map(judge) {
+    for lost in sockets.iter().take(MOST_JUDGED).filter_map(judge) {
         match lost {
             Ok(lost) if losses.len() < MOST_LISTED => losses.push(lost),
             Ok(_) => {

@@ -9,7 +9,7 @@ use std::{
 use super::{
     Limits, Round, Rule,
     assumed::{assuming, at_least},
-    capped::of_sockets,
+    capped::{in_order, of_sockets},
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
     ids,
@@ -21,8 +21,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, is_on_loopback, mode_in_words,
-    owner_name, workers,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, mode_in_words, owner_name,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -229,10 +228,8 @@ impl Here<'_, '_> {
             }
             self.captured(claim, owners, port, (socket, claims.as_slice()))
         };
-        let mut sockets = workers(listeners);
+        let mut sockets = in_order(listeners, |socket| socket.local.is_unspecified());
         sockets.retain(|(socket, _)| takes_part(socket));
-        // Any number of Services may claim the address, and a user can make a socket for each process and each device.
-        sockets.sort_by_key(|(socket, _)| (is_on_loopback(socket), socket.device != 0, socket.local.is_unspecified()));
         let (problem, mut unknown) = of_sockets(number, &sockets, |(socket, _)| lost(socket).transpose());
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
         (problem, unknown)

@@ -6,7 +6,7 @@ use std::{cell::Cell, collections::HashMap, iter};
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
-    capped::Capped,
+    capped::{Capped, in_order},
     ephemeral::EphemeralPorts,
     ids,
     pods::{PortOf, next_pod, pods_before, to_come, unread_pod},
@@ -17,7 +17,7 @@ use super::{
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, LocalAddress, Need, Outcome, Port, group,
-    is_everywhere, is_on_loopback, owner_name, place, unsettled, workers,
+    is_everywhere, owner_name, place, unsettled,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, Unread, Why, if_requested, kubernetes_version,
@@ -47,11 +47,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
-    let sockets_at = |number: Port| {
-        let mut sockets = workers(listening.at(number));
-        sockets.sort_by_key(|(socket, _)| is_on_loopback(socket));
-        sockets.into_iter().map(|(socket, _)| socket)
-    };
+    let sockets_at = |number: Port| in_order(listening.at(number), |_| ()).into_iter().map(|(socket, _)| socket);
     let of_services = |number: Port| round.claims_of_services(number, |ip| addressed.local(ip).is_some());
     let mut services: HashMap<Port, Vec<Claim<'_>>> = HashMap::new();
     let mut capped = Capped::of(snapshot, Source::Pods);

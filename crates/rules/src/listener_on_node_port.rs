@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use super::{
     Limits, Round, Rule,
     assumed::{assuming, at_least},
-    capped::of_sockets,
+    capped::{in_order, of_sockets},
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
     host_port_takes_listener::keeps_host_port,
@@ -20,7 +20,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
     Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
-    is_everywhere, is_on_loopback, owner_name, place, refuses_bind_of, service_port, workers,
+    is_everywhere, owner_name, place, refuses_bind_of, service_port,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -48,10 +48,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (ephemeral, alternatives) = (EphemeralPorts::of(snapshot), Alternatives::of(round));
     let node = Node { round, snapshot, addressed, ephemeral, alternatives };
     let judged = contested.flat_map(|(port, services, sockets)| {
-        let mut sockets = workers(sockets);
+        let mut sockets = in_order(sockets, |socket| node.rank(socket));
         // A user can listen on any number of addresses that the node does not have.
         sockets.retain(|(socket, _)| node.has_place(socket));
-        sockets.sort_by_cached_key(|(socket, _)| node.rank(socket));
         let pods = round.host_ports().into_iter().flat_map(|all| all.at(port));
         let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
         let of_services = round.claims_of_services(port, |ip| addressed.local(ip).is_some());
@@ -79,16 +78,15 @@ impl Node<'_, '_> {
         self.addressed.assumptions.agree(|it| it.captures(local))
     }
 
-    /// Sockets that may lose most come first. A user can listen on any number of loopback addresses and devices.
-    fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
+    /// Sockets that may lose most have the smallest rank.
+    fn rank(&self, socket: &Socket) -> (bool, bool) {
         let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it) == Some(false);
         let everywhere = socket.local.is_unspecified();
         let gets_less = !everywhere && self.addressed.local(socket.local).is_none_or(is_left_out);
-        (is_on_loopback(socket), socket.device != 0, gets_less, !everywhere)
+        (gets_less, !everywhere)
     }
 
-    /// The judgements about one port of a Service. `claims` has all Services and pods, and `sockets` is sorted by
-    /// [`Self::rank`].
+    /// The judgements about one port of a Service. `claims` has all Services and pods.
     fn judge_some(
         &self,
         (service, port): (&Service, &ServicePort),

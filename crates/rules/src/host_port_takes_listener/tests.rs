@@ -412,6 +412,14 @@ fn many_sockets_on_loopback_do_not_hide_a_process_that_loses_connections_from_el
 }
 
 #[test]
+fn many_sockets_that_are_alike_do_not_hide_a_process_on_another_address() {
+    let on_all = |world: Snapshot, n| world.listens_as("0.0.0.0:80", daemon(&format!("vm{n}"), n));
+    let world = (1..=40).fold(edge(|_| ()), on_all).listens_as(&format!("{}:80", SECOND[0]), daemon("web", 7));
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.values.contains(&("held by", "process web".to_owned())), "{evidence:#?}");
+}
+
+#[test]
 fn a_pod_to_come_takes_the_connections_of_who_listens_here() {
     let of = |change: fn(&mut portreeve_facts::Workload)| {
         let mut world = Snapshot::healthy().listens("0.0.0.0:80");
