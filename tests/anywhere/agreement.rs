@@ -9,8 +9,8 @@ use std::{
 
 use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
 use portreeve_facts::{
-    Family, Mode, PortSet, Protocol, Service, Snapshot, Socket, Vantage,
-    healthy::{PRIMARY, World, daemon, ip},
+    Family, Mode, NodeAddress, NodeAddressKind, PortSet, Protocol, Service, Snapshot, Socket, Vantage,
+    healthy::{PRIMARY, World, daemon, ip, objects},
 };
 use portreeve_guard::Wanted;
 use portreeve_rules::{
@@ -237,8 +237,15 @@ fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bo
     })
 }
 
+/// Whether this node's Node lists an address, or another Node has the address as its first InternalIP.
 fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
-    snapshot.cluster.nodes.seen().into_iter().flatten().any(|node| node.addresses.iter().any(|it| it.ip == ip))
+    let own = snapshot.own_node();
+    snapshot.cluster.nodes.seen().into_iter().flatten().any(|node| {
+        let mut internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+        let first = internal.find(|it| Family::of(it.ip) == Family::of(ip));
+        let is_own = own.is_none_or(|own| own.name == node.name);
+        first.is_some_and(|it| it.ip == ip) || is_own && node.addresses.iter().any(|it| it.ip == ip)
+    })
 }
 
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
@@ -353,6 +360,18 @@ fn of_a_listener_that_is_an_endpoint_in_one_place_only_owner_and_findings_say_th
             let world = world.with_mode(mode);
             assert_eq!(disagreements(&world, &board(&world)).0, [""; 0], "{mode}");
         }
+    }
+}
+
+#[test]
+fn of_a_virtual_address_that_another_node_still_lists_owner_and_findings_say_the_same() {
+    for sshd in ["0.0.0.0:22", "198.51.100.7:22"] {
+        let balanced = |lb: &mut Service| (lb.load_balancer_ips, lb.ports[0].port) = (vec![ip("198.51.100.7")], 22);
+        let world = Snapshot::healthy().service("lb", |it| it.with(balanced)).address("eth0", "198.51.100.7");
+        let mut world = world.listens_as(sshd, daemon("sshd", 600));
+        let address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("198.51.100.7") };
+        objects(&mut world.cluster.nodes)[1].addresses.push(address);
+        assert_eq!(disagreements(&world, &board(&world)).0, [""; 0], "{sshd}");
     }
 }
 

@@ -184,6 +184,12 @@ impl Here<'_, '_> {
         owners.iter().any(|(node, _)| self.is_own(node, claim.ip))
     }
 
+    /// Whether this node has the address beside its own addresses: this node's Node does not list the address, and no
+    /// Node has it as first InternalIP. The status of another Node may still list a virtual address that moved here.
+    fn is_beside(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
+        !self.is_listed_here(claim, owners) && !owners.iter().any(|(node, _)| is_main(node, claim.ip))
+    }
+
     fn held(&self, ip: IpAddr) -> Result<Option<&str>, &Gap> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
@@ -235,9 +241,9 @@ impl Here<'_, '_> {
         (problem, unknown)
     }
 
-    /// Whether a controller added the address to this node for the Service, and no Node owns the address.
+    /// Whether a controller added the address to this node for the Service.
     fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
-        owners.is_empty() && claim.field == Field::LoadBalancer
+        claim.field == Field::LoadBalancer && self.is_beside(claim, owners)
     }
 
     /// Evidence for ipvs mode: all other nodes treat the whole address as local.
@@ -345,7 +351,8 @@ impl Here<'_, '_> {
             port.port,
             port.protocol,
         );
-        let beside = owners.is_empty() && socket.local.is_unspecified() && self.on_links.stands_alone(claim.ip);
+        let is_alone = || self.on_links.stands_alone(claim.ip);
+        let beside = self.is_beside(claim, owners) && socket.local.is_unspecified() && is_alone();
         let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let severity = if beside { Severity::Info } else { worst };
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);

@@ -358,6 +358,20 @@ fn a_process_loses_an_address_of_this_node_that_another_node_lists() {
 }
 
 #[test]
+fn a_virtual_address_that_another_node_still_lists_is_beside_the_nodes_own() {
+    let moved = |prefix: u8, load_balancer: bool, sshd: &str| {
+        let mut world = virtual_address(prefix, load_balancer, sshd);
+        let address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("198.51.100.7") };
+        objects(&mut world.cluster.nodes)[1].addresses.push(address);
+        world
+    };
+    expect_healthy(&RULE, &moved(32, true, "0.0.0.0:22"), &subject());
+    assert_eq!(severity(&moved(32, true, "198.51.100.7:22")), Severity::Critical);
+    assert_eq!(severity(&moved(32, false, "0.0.0.0:22")), Severity::Info);
+    assert_eq!(severity(&moved(24, false, "0.0.0.0:22")), Severity::Critical);
+}
+
+#[test]
 fn without_this_nodes_name_its_links_tell_what_is_its_own() {
     let mut world = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
     world.cluster.node_name = Some("n7".to_owned());
