@@ -12,6 +12,7 @@ use super::{
     capped::{in_order, of_sockets},
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
+    host_port_takes_listener::{has_name_of_runtime, keeps_host_port},
     ids,
     node_addresses::{OnLinks, is_main, kind_in_words, nodes_by_address},
     node_ports::if_served,
@@ -21,15 +22,21 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, mode_in_words, owner_name,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, Port, covers, mode_in_words,
+    owner_name,
 };
 use portreeve_facts::{
-    Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
+    ContainerPort, Family, Gap, Learned, Mode, Node, NodeAddressKind, Pod, Protocol, Service, ServicePort, Snapshot,
+    Socket, Source, Why, if_requested,
 };
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["node-address", "takes-listener"], &[Source::Services], check)
-        .sockets(&[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)])
+        .sockets(&[
+            SocketNeed::Owners(Ports::ExternalIps),
+            SocketNeed::Owners(Ports::HostPorts),
+            SocketNeed::Owners(Ports::Proxy),
+        ])
         .at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -232,13 +239,27 @@ impl Here<'_, '_> {
             if socket.local.is_unspecified() {
                 arrives_here().map_err(Clone::clone)?;
             }
-            self.captured(claim, owners, port, (socket, claims.as_slice()))
+            self.captured(claim, owners, port, (socket, claims.as_slice(), &self.is_kept(number, socket)))
         };
         let mut sockets = in_order(listeners, |socket| socket.local.is_unspecified());
         sockets.retain(|(socket, _)| takes_part(socket));
         let (problem, mut unknown) = of_sockets(number, &sockets, |(socket, _)| lost(socket).transpose());
         unknown.extend(self.snapshot.kernel.no_udp.clone().filter(|_| port.protocol == Protocol::Udp));
         (problem, unknown)
+    }
+
+    /// Whether a container runtime keeps a pod's hostPort with this socket, so that no server loses connections. While
+    /// a pod starts, its hostPort may still be the port of another process.
+    fn is_kept(&self, number: Port, socket: &Socket) -> Result<bool, Gap> {
+        let keeps = || keeps_host_port(self.round, socket, true);
+        let is_its = |(pod, port): &(&Pod, &ContainerPort)| {
+            covers(port, socket.local) && (pod.has_begun() || has_name_of_runtime(socket))
+        };
+        match if_requested(self.round.host_ports()) {
+            Ok(all) => Ok(all.into_iter().flat_map(|all| all.at(number)).any(is_its) && keeps()?),
+            Err(_) if keeps() == Ok(false) => Ok(false),
+            Err(gap) => Err(gap),
+        }
     }
 
     /// Whether a controller added the address to this node for the Service.
@@ -318,12 +339,12 @@ impl Here<'_, '_> {
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
-        (socket, claims): (&Socket, &[Claim<'_>]),
+        (socket, claims, kept): (&Socket, &[Claim<'_>], &Result<bool, Gap>),
     ) -> Result<Option<Evidence>, Gap> {
         let addressed = self.round.addressed()?;
         let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
-        let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
+        let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), kept, |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);
         match judged {
             Judged::Never => Ok(None),

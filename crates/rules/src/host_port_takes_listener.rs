@@ -265,7 +265,7 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: 
 }
 
 /// Whether a process of root has the name of a program that opens sockets for hostPorts.
-fn has_name_of_runtime(socket: &Socket) -> bool {
+pub(super) fn has_name_of_runtime(socket: &Socket) -> bool {
     let Owner::Held(holder) = &socket.owner else { return false };
     let process = holder.process.known(Unread::Doubted);
     socket.is_of_root() && process.is_some_and(|it| ["crio", "cri-dockerd", "kubelet"].contains(&&*it.command))

@@ -164,6 +164,29 @@ fn of_a_service_without_endpoints_a_host_port_takes_the_connections() {
 }
 
 #[test]
+fn the_socket_of_a_runtime_that_keeps_a_host_port_loses_nothing() {
+    let world = trap(PRIMARY[0]).pod("edge", |pod| pod.host_port(8080, 6666));
+    let of = |world: &Snapshot, process: &str, runtime: &str| {
+        let mut world = world.clone().listens_as("[::]:6666", daemon(process, 9));
+        objects(&mut world.cluster.nodes)[0].container_runtime = Some(runtime.to_owned());
+        world
+    };
+    assert_eq!(severity(&of(&world, "crio", "cri-o://1.30.6")), Severity::Info);
+    assert_eq!(severity(&of(&world, "crio", "containerd://2.1.4")), Severity::Critical);
+    assert_eq!(severity(&of(&trap(PRIMARY[0]), "crio", "cri-o://1.30.6")), Severity::Critical, "no pod has the port");
+    let mut starts = world.clone();
+    let pod = &mut objects(&mut starts.cluster.pods)[0];
+    (pod.ready, pod.ips) = (false, Vec::new());
+    assert_eq!(severity(&of(&starts, "crio", "cri-o://1.30.6")), Severity::Info);
+    assert_eq!(severity(&of(&starts, "nginx", "cri-o://1.30.6")), Severity::Critical, "the pod waits for the port");
+    let mut unread = world;
+    unread.cluster.pods = gap(Source::Pods, Why::Unreachable);
+    let unread = of(&unread, "crio", "cri-o://1.30.6");
+    assert_eq!(severity(&unread), Severity::Info);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Pods);
+}
+
+#[test]
 fn of_a_service_without_endpoints_another_services_node_port_takes_the_connections() {
     let taken = |change: fn(World) -> World| {
         let of_service = |it: World| change(it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080));
