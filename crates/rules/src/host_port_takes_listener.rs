@@ -116,20 +116,18 @@ impl Node<'_, '_> {
             let lost = contest.lost((assumption, case), &excuse, counts);
             Ok(lost?.map(|it| it.affected()))
         });
+        let opens = || {
+            let keeps = || keeps_host_port(self.round, socket, is_node_port) == Ok(true);
+            !pod.has_begun() && has_name_of_runtime(socket) && keeps()
+        };
         let verdict = match judged {
             Judged::Never => return None,
             // `listener-on-node-port` reports the process, because the process loses the connections to the NodePort or
             // to the pod.
             Judged::Depends { .. } if is_left_out.get() && excuse.is_ok() => return None,
             // The runtime opens the hostPort of a pod that starts.
-            Judged::Depends { on, .. }
-                if !pod.has_begun()
-                    && unsettled(self.snapshot, pod).as_ref() == Some(&on)
-                    && has_name_of_runtime(socket)
-                    && keeps_host_port(self.round, socket, is_node_port) == Ok(true) =>
-            {
-                return None;
-            }
+            Judged::Certain(..) if opens() => return None,
+            Judged::Depends { on, .. } if unsettled(self.snapshot, pod).as_ref() == Some(&on) && opens() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
                 Ok(true) if is_node_port => return None,

@@ -189,6 +189,13 @@ fn whether_a_pod_without_a_network_takes_connections_already_is_unknown() {
     let of = |process: &str| cri_o(edge(starts).listens_as("0.0.0.0:80", daemon(process, 9)));
     expect_healthy(&RULE, &of("crio"), &subject());
     assert_eq!(expect_unknown(&RULE, &of("nginx"), &subject()).source, Source::Pods, "no name of a runtime");
+    // In ipvs mode, the pod or the Service gets the connections to the external address.
+    let beside = |process: &str| {
+        let of_service = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 80);
+        of(process).service("trap", of_service).with_mode(Mode::Ipvs)
+    };
+    expect_healthy(&RULE, &beside("crio"), &subject());
+    expect_problem(&RULE, &beside("nginx"), &subject());
     let crio = |socket: &mut Socket| socket.owner = daemon("crio", 9);
     let mut unread = cri_o(edge(starts).socket(Protocol::Udp, State::Close, "0.0.0.0:40000", "0.0.0.0:0", crio));
     let pod = &mut objects(&mut unread.cluster.pods)[0];
