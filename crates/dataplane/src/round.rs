@@ -128,16 +128,17 @@ impl<'a> Round<'a> {
     }
 
     /// The claims of Services to this port: NodePorts, and the external addresses for which `is_at` is true. A file may
-    /// have any number of Services, so a NodePort and an address have at most one Service more than a contest compares.
+    /// have any number of Services, so a NodePort and an address have at most two Services more than a contest
+    /// compares. [`Claim::first_of`] leaves out one of them.
     pub fn claims_of_services(&self, port: Port, is_at: impl Fn(IpAddr) -> bool) -> Vec<Claim<'a>> {
-        let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 1);
+        let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 2);
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
         let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let external = self.external_at(port).filter(|(address, _)| {
             is_at(address.ip) && {
                 let services = known.entry(address.ip).or_default();
                 *services += 1;
-                *services <= MOST_SERVICES + 1
+                *services <= MOST_SERVICES + 2
             }
         });
         node_ports.chain(external.map(|(address, port)| Claim::External(address, port))).collect()

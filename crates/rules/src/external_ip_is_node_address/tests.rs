@@ -198,6 +198,17 @@ fn of_a_service_without_endpoints_another_services_node_port_takes_the_connectio
 }
 
 #[test]
+fn more_services_than_are_compared_are_unknown() {
+    let of_service = |it: World| it.external_ip(PRIMARY[0]).node_port(30080).without_endpoints();
+    let trap = Snapshot::healthy().service("trap", |it| of_service(it).with(|trap| trap.ports[0].port = 30080));
+    let other = |world: Snapshot, n| world.service(&format!("web-{n}"), |it| it.node_port(30080).without_endpoints());
+    let world = (1..=8).fold(trap, other).service("last", |it| it.node_port(30080));
+    let world = world.listens_as("0.0.0.0:30080", daemon("nginx", 7));
+    assert_eq!(severity(&world), Severity::Info);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyConfig);
+}
+
+#[test]
 fn each_of_several_processes_on_one_address_and_port_is_named() {
     let world = ["nginx", "haproxy"]
         .into_iter()
