@@ -88,8 +88,8 @@ impl<'a> Capped<'a> {
 pub(super) const MOST_JUDGED: usize = 1 << 10;
 
 /// The sockets of a port, one for each server, with the number of its sockets. Sockets that may lose most come first:
-/// sockets on loopback or on a device come later, then `rank` decides. Of sockets that are alike, the first comes before
-/// the others of every kind. A user can make any number of sockets on loopback, on devices, or that are alike
+/// sockets on loopback or on a device come later, then `rank` decides. Of sockets that are alike, the first comes
+/// before the others of every kind. A user can make any number of sockets on loopback, on devices, or that are alike
 /// (`SO_REUSEPORT`).
 pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket) -> K) -> Vec<(&'a Socket, usize)> {
     let mut sockets = workers(sockets);
