@@ -184,6 +184,18 @@ fn a_service_that_is_refused_for_a_field_of_its_own_keeps_its_numbers() {
 }
 
 #[test]
+fn a_service_with_a_new_number_outside_of_the_range_keeps_its_numbers() {
+    let against = write(&CLUSTER.replace("31081", "8443"));
+    let refused = |number: u16| {
+        let web = service("shop/web", &format!("name: a, nodePort: {number}}}, {{port: 81, name: b, nodePort: 8443"));
+        let both = web + &service("api", "nodePort: 30080");
+        let lines = found(&both, &["--against", &against, "--node-port-range", "30000-32767"]);
+        lines.iter().filter(|it| it.ends_with("claimed-twice/refused Service default/api 30080/tcp")).count()
+    };
+    assert_eq!((refused(30079), refused(29999)), (0, 1), "the Service has 8443 already");
+}
+
+#[test]
 fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_band() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 31081")), [""; 0]);
     let chosen = with_cluster(&service("shop/web", "nodePort: 31082"));

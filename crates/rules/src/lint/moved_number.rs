@@ -16,7 +16,9 @@ use portreeve_facts::{Claimed, Protocol, Service, Unread};
 /// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
 /// wants the number.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
-    let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
+    let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
+    let services = cluster.services.known_part(unread);
+    let range = cluster.node_port_range.known(unread);
     // If a Service has several copies, the first copy is used.
     let after: HashMap<(&str, &str), &Service> =
         services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
@@ -39,6 +41,8 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             if its_own.is_some_and(|it| numbers(it).any(|had| had == (number, field))) {
                 continue;
             }
+            // `node_port_outside_range.rs` reports this field.
+            is_refused |= range.is_some_and(|it| !it.range.contains(number));
             let Some(&(holder, its)) = holders.get(&number).filter(|it| **it != (own, field)) else { continue };
             is_refused = true;
             if after.get(&holder).is_some_and(|it| numbers(it).any(|kept| kept == (number, its))) {
