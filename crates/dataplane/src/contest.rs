@@ -35,6 +35,10 @@ pub struct Contest<'r, 'a, 'c> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
     contenders: Vec<Contender<'c>>,
+    /// The index of the first listener.
+    first_listener: usize,
+    /// The listeners by address.
+    by_address: OnceCell<BTreeMap<IpAddr, Vec<usize>>>,
     protocol: Protocol,
     number: u16,
     /// True if the contest has all claims of the port.
@@ -73,6 +77,9 @@ const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort h
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
+
+/// The local addresses of sockets on every address.
+const EVERY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// A contest compares at most this number of Services that claim the same address and port. A file may have any number
 /// of such Services.
@@ -158,7 +165,7 @@ impl Loss for Lost {
 }
 
 impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
-    /// A contest between these claims of a port.
+    /// A contest between these claims of a port. Listeners are the last claims.
     pub fn of(
         round: &'r Round<'a>,
         addressed: &'r Addressed<'a>,
@@ -168,14 +175,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let contender =
             |claim| Contender { claim, backing: Default::default(), serves: OnceCell::new(), home: RefCell::default() };
         let contenders: Vec<Contender<'c>> = claims.into_iter().map(contender).collect();
-        let sockets = contenders.iter().filter_map(|it| match it.claim {
+        let is_listener = |it: &Contender<'c>| matches!(it.claim, Claim::Listener(..));
+        let first_listener = contenders.iter().position(is_listener).unwrap_or(contenders.len());
+        let sockets = contenders[first_listener..].iter().filter_map(|it| match it.claim {
             Claim::Listener(socket, _) => other_loopback(&addressed.locals, socket),
             _ => None,
         });
         let others: BTreeSet<_> = sockets.collect();
         let all = addressed.locals.iter().copied().chain(others);
         let places = all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to))).collect();
-        Self { round, addressed, contenders, protocol, number, is_complete: false, places }
+        let by_address = OnceCell::new();
+        Self { round, addressed, contenders, first_listener, by_address, protocol, number, is_complete: false, places }
     }
 
     /// Notes that the contest has every claim of the port. With every claim, the contest also judges addresses of load
@@ -317,7 +327,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         if to.ip.is_loopback() {
             return Ok(claims);
         }
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::External(address, port) = &contender.claim else { continue };
             if address.ip != to.ip || !address.is_served(Some(assumption.mode())) || self.is_copy(index, &claims) {
                 continue;
@@ -346,7 +356,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> Result<Vec<(usize, Outcome)>, Gap> {
         let family = Family::of(to.ip);
         let mut claims: Vec<(usize, Outcome)> = Vec::new();
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::NodePort(service, port) = contender.claim else { continue };
             let has = service.families.contains(&family) && !self.is_copy(index, &claims);
             if !has || !self.serves(assumption, case, index, (service, Part::NodePorts)) {
@@ -381,7 +391,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// A pod whose redirection certainly exists comes first.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let mut perhaps = None;
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
             let served = assumption.serves_host_port((pod, host), to, from);
             let is_for = || covers(host, to.ip) && may_have(pod, Family::of(to.ip));
@@ -409,7 +419,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// A hostPort that Cilium serves comes before the redirections, because Cilium's connections bypass netfilter.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
-        let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
+        let left = self.others().find_map(|(index, contender)| match contender.claim {
             Claim::Redirection(left) if takes(left) => Some((index, left)),
             _ => None,
         });
@@ -434,15 +444,32 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
     /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
     fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress)) -> Vec<usize> {
+        let by_address = self.by_address.get_or_init(|| {
+            let mut all: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
+            for (index, contender) in self.contenders.iter().enumerate() {
+                if let Claim::Listener(socket, _) = contender.claim {
+                    all.entry(socket.local).or_default().push(index);
+                }
+            }
+            all
+        });
+        let near = EVERY.iter().chain([&place.1.ip]).filter_map(|ip| by_address.get(ip));
+        // In the order of the claims.
+        let near: BTreeSet<usize> = near.flatten().copied().collect();
         let mut found = Vec::new();
-        for (index, contender) in self.contenders.iter().enumerate() {
-            let Claim::Listener(socket, _) = contender.claim else { continue };
+        for index in near {
+            let Claim::Listener(socket, _) = self.contenders[index].claim else { continue };
             let is_behind = self.sockets(&found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
             if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
                 found.push(index);
             }
         }
         found
+    }
+
+    /// The claims that are no listeners, each with its index.
+    fn others(&self) -> impl Iterator<Item = (usize, &Contender<'c>)> {
+        self.contenders[..self.first_listener].iter().enumerate()
     }
 
     fn sockets(&self, listeners: &[usize]) -> impl Iterator<Item = &Socket> {
@@ -622,8 +649,7 @@ impl<'a> Round<'a> {
         };
         let mut behind = self.behind.borrow_mut();
         if behind.0 != Some(kind) {
-            let every = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-            *behind = (Some(kind), every.into_iter().flat_map(preferred).collect(), BTreeMap::new());
+            *behind = (Some(kind), EVERY.into_iter().flat_map(preferred).collect(), BTreeMap::new());
         }
         let (_, everywhere, known) = &mut *behind;
         let answers = |it: &Socket| answers(it, place, interfaces);
