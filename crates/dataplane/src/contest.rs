@@ -578,10 +578,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     _ => outcome == Outcome::TimedOut && !assumption.captures(to),
                 };
                 let policy = (is_outside, family, assumption.mode());
-                match self.leads_home(from, policy, index, listener)? {
-                    true => at_home(Some(index)),
-                    false => answer(outcome.over(self.protocol), Some(index)),
+                for listener in listeners {
+                    if self.leads_home(from, policy, index, *listener)? {
+                        return at_home(Some(index));
+                    }
                 }
+                answer(outcome.over(self.protocol), Some(index))
             }
             Some((index, outcome)) => answer(outcome.over(self.protocol), Some(index)),
         }
@@ -599,9 +601,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from: Vantage,
         (is_outside, family, mode): (bool, Family, Mode),
         index: usize,
-        listener: Option<usize>,
+        listener: usize,
     ) -> Result<bool, Gap> {
-        let Some(listener) = listener else { return Ok(false) };
         let (
             Claim::External(ExternalAddress { service, .. }, port) | Claim::NodePort(service, port),
             Claim::Listener(socket, _),
@@ -723,8 +724,7 @@ impl Case {
 /// sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer connections has a smaller
 /// loss.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
-    let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || v6only_unknown(socket))
+    case.choose((Doubt::V6Only, kind(socket), 0), &[false, true], || v6only_unknown(socket))
 }
 
 /// The unread input that decides whether an IPv6 socket also gets IPv4 connections.
@@ -738,7 +738,7 @@ pub fn v6only_unknown(socket: &Socket) -> Gap {
 
 /// Whether a socket gets connections from a vantage point to an address in this case, if no proxy interferes.
 pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddress), interfaces: &Interfaces) -> bool {
-    let question = (Doubt::Device, socket.device as usize, usize::from(to.vrf));
+    let question = (Doubt::Device, kind(socket), usize::from(to.vrf));
     let may_answer = |case: &mut Case, socket: &Socket| {
         answers(socket, (from, to), interfaces).unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
     };
@@ -777,6 +777,13 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     let of_device = if socket.protocol == Protocol::Udp { 2 } else { 1 };
     let score = of_device * u8::from(socket.device != 0) + u8::from(socket.family == Family::V4);
     (socket.local.is_unspecified(), Reverse(score))
+}
+
+/// Sockets of one kind have equal rank. All doubts about sockets of one kind are one doubt, because a user can make a
+/// socket for each device. If a result is the same with all of these sockets and with none, it is the same with some.
+fn kind(socket: &Socket) -> usize {
+    let kind = [socket.local.is_unspecified(), socket.device != 0, socket.family == Family::V4];
+    kind.into_iter().fold(0, |all, it| 2 * all + usize::from(it))
 }
 
 pub(super) fn alike(it: &Socket) -> Alike {

@@ -824,6 +824,21 @@ fn of_two_owners_of_one_address_and_port_no_one_certainly_answers_and_both_lose(
 }
 
 #[test]
+fn many_sockets_that_perhaps_answer_do_not_hide_that_a_service_answers() {
+    let world = (1..=20).fold(web().listens_as("0.0.0.0:30080", daemon("sshd", 600)), |world, n| {
+        let mut world = world.address(&format!("br{n}"), &format!("198.51.100.{n}"));
+        let link = interfaces_of(&mut world).links.last_mut().expect("a link");
+        link.kind = Some("bridge".to_owned());
+        let device = link.index;
+        let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(&format!("vm{n}"), n));
+        world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
+    });
+    let taken = |loser| (Ok(Outcome::Pod), Some(ClaimKind::NodePort), loser);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), taken(None), "who loses is not known");
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]), taken(Some(ClaimKind::Listener)));
+}
+
+#[test]
 fn whether_a_socket_without_a_device_answers_in_a_vrf_is_not_known() {
     let world = Snapshot::healthy().address("blue", "203.0.113.9").address("eth1", "198.51.100.1");
     let mut world = world.listens("0.0.0.0:30080");
