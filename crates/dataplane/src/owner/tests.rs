@@ -560,6 +560,10 @@ fn a_socket_that_the_kernel_does_not_choose_at_the_endpoints_address_is_not_the_
     let bound = home().address("eth1", "198.51.100.1");
     let bound = bound.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
     assert_eq!(ask(&bound, Vantage::Node, "198.51.100.1"), loses, "the endpoint's address is on another device");
+    let both = home().address("eth1", "198.51.100.1").listens_as("0.0.0.0:30080", daemon("other", 7));
+    let both = both.socket(Protocol::Tcp, State::Listen, "[::]:30080", "0.0.0.0:0", device);
+    let unknown = ask(&both, Vantage::Node, "198.51.100.1").0.map_err(|gap| gap.source);
+    assert_eq!(unknown, Err(Source::Listeners), "the socket without a device is the endpoint");
     let away = |it: World| {
         it.node_port(30080).each_slice(|slice| {
             slice.ports[0].port = Some(30080);
