@@ -35,6 +35,10 @@ pub struct Contest<'r, 'a, 'c> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
     contenders: Vec<Contender<'c>>,
+    /// The index of the first listener.
+    first_listener: usize,
+    /// The listeners by address.
+    by_address: OnceCell<BTreeMap<IpAddr, Vec<usize>>>,
     protocol: Protocol,
     number: u16,
     /// True if the contest has all claims of the port.
@@ -73,6 +77,9 @@ const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort h
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
+
+/// The local addresses of sockets on every address.
+const EVERY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// A contest compares at most this number of Services that claim the same address and port. A file may have any number
 /// of such Services.
@@ -158,7 +165,7 @@ impl Loss for Lost {
 }
 
 impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
-    /// A contest between these claims of a port.
+    /// A contest between these claims of a port. Listeners are the last claims.
     pub fn of(
         round: &'r Round<'a>,
         addressed: &'r Addressed<'a>,
@@ -168,14 +175,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let contender =
             |claim| Contender { claim, backing: Default::default(), serves: OnceCell::new(), home: RefCell::default() };
         let contenders: Vec<Contender<'c>> = claims.into_iter().map(contender).collect();
-        let sockets = contenders.iter().filter_map(|it| match it.claim {
+        let is_listener = |it: &Contender<'c>| matches!(it.claim, Claim::Listener(..));
+        let first_listener = contenders.iter().position(is_listener).unwrap_or(contenders.len());
+        let sockets = contenders[first_listener..].iter().filter_map(|it| match it.claim {
             Claim::Listener(socket, _) => other_loopback(&addressed.locals, socket),
             _ => None,
         });
         let others: BTreeSet<_> = sockets.collect();
         let all = addressed.locals.iter().copied().chain(others);
         let places = all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to))).collect();
-        Self { round, addressed, contenders, protocol, number, is_complete: false, places }
+        let by_address = OnceCell::new();
+        Self { round, addressed, contenders, first_listener, by_address, protocol, number, is_complete: false, places }
     }
 
     /// Notes that the contest has every claim of the port. With every claim, the contest also judges addresses of load
@@ -316,7 +326,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         if to.ip.is_loopback() {
             return Ok(claims);
         }
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::External(address, port) = &contender.claim else { continue };
             if address.ip != to.ip || !address.is_served(Some(assumption.mode())) || self.is_copy(index, &claims) {
                 continue;
@@ -345,7 +355,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> Result<Vec<(usize, Outcome)>, Gap> {
         let family = Family::of(to.ip);
         let mut claims: Vec<(usize, Outcome)> = Vec::new();
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::NodePort(service, port) = contender.claim else { continue };
             let has = service.families.contains(&family) && !self.is_copy(index, &claims);
             if !has || !self.serves(assumption, case, index, (service, Part::NodePorts)) {
@@ -380,7 +390,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// A pod whose redirection certainly exists comes first.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let mut perhaps = None;
-        for (index, contender) in self.contenders.iter().enumerate() {
+        for (index, contender) in self.others() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
             let served = assumption.serves_host_port((pod, host), to, from);
             let is_for = || covers(host, to.ip) && may_have(pod, Family::of(to.ip));
@@ -408,7 +418,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// A hostPort that Cilium serves comes before the redirections, because Cilium's connections bypass netfilter.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
-        let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
+        let left = self.others().find_map(|(index, contender)| match contender.claim {
             Claim::Redirection(left) if takes(left) => Some((index, left)),
             _ => None,
         });
@@ -433,15 +443,32 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
     /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
     fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress)) -> Vec<usize> {
+        let by_address = self.by_address.get_or_init(|| {
+            let mut all: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
+            for (index, contender) in self.contenders.iter().enumerate() {
+                if let Claim::Listener(socket, _) = contender.claim {
+                    all.entry(socket.local).or_default().push(index);
+                }
+            }
+            all
+        });
+        let near = EVERY.iter().chain([&place.1.ip]).filter_map(|ip| by_address.get(ip));
+        // In the order of the claims.
+        let near: BTreeSet<usize> = near.flatten().copied().collect();
         let mut found = Vec::new();
-        for (index, contender) in self.contenders.iter().enumerate() {
-            let Claim::Listener(socket, _) = contender.claim else { continue };
+        for index in near {
+            let Claim::Listener(socket, _) = self.contenders[index].claim else { continue };
             let is_behind = self.sockets(&found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
             if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
                 found.push(index);
             }
         }
         found
+    }
+
+    /// The claims that are no listeners, each with its index.
+    fn others(&self) -> impl Iterator<Item = (usize, &Contender<'c>)> {
+        self.contenders[..self.first_listener].iter().enumerate()
     }
 
     fn sockets(&self, listeners: &[usize]) -> impl Iterator<Item = &Socket> {
@@ -550,10 +577,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     _ => outcome == Outcome::TimedOut && !assumption.captures(to),
                 };
                 let policy = (is_outside, family, assumption.mode());
-                match self.leads_home(from, policy, index, listener)? {
-                    true => at_home(Some(index)),
-                    false => answer(outcome.over(self.protocol), Some(index)),
+                for listener in listeners {
+                    if self.leads_home(from, policy, index, *listener)? {
+                        return at_home(Some(index));
+                    }
                 }
+                answer(outcome.over(self.protocol), Some(index))
             }
             Some((index, outcome)) => answer(outcome.over(self.protocol), Some(index)),
         }
@@ -571,9 +600,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from: Vantage,
         (is_outside, family, mode): (bool, Family, Mode),
         index: usize,
-        listener: Option<usize>,
+        listener: usize,
     ) -> Result<bool, Gap> {
-        let Some(listener) = listener else { return Ok(false) };
         let (
             Claim::External(ExternalAddress { service, .. }, port) | Claim::NodePort(service, port),
             Claim::Listener(socket, _),
@@ -621,8 +649,7 @@ impl<'a> Round<'a> {
         };
         let mut behind = self.behind.borrow_mut();
         if behind.0 != Some(kind) {
-            let every = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-            *behind = (Some(kind), every.into_iter().flat_map(preferred).collect(), BTreeMap::new());
+            *behind = (Some(kind), EVERY.into_iter().flat_map(preferred).collect(), BTreeMap::new());
         }
         let (_, everywhere, known) = &mut *behind;
         let answers = |it: &Socket| answers(it, place, interfaces);
@@ -695,8 +722,7 @@ impl Case {
 /// sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer connections has a smaller
 /// loss.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
-    let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || v6only_unknown(socket))
+    case.choose((Doubt::V6Only, kind(socket), 0), &[false, true], || v6only_unknown(socket))
 }
 
 /// The unread input that decides whether an IPv6 socket also gets IPv4 connections.
@@ -710,7 +736,7 @@ pub fn v6only_unknown(socket: &Socket) -> Gap {
 
 /// Whether a socket gets connections from a vantage point to an address in this case, if no proxy interferes.
 pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddress), interfaces: &Interfaces) -> bool {
-    let question = (Doubt::Device, socket.device as usize, usize::from(to.vrf));
+    let question = (Doubt::Device, kind(socket), usize::from(to.vrf));
     let may_answer = |case: &mut Case, socket: &Socket| {
         answers(socket, (from, to), interfaces).unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
     };
@@ -749,6 +775,13 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     let of_device = if socket.protocol == Protocol::Udp { 2 } else { 1 };
     let score = of_device * u8::from(socket.device != 0) + u8::from(socket.family == Family::V4);
     (socket.local.is_unspecified(), Reverse(score))
+}
+
+/// Sockets of one kind have equal rank. All doubts about sockets of one kind are one doubt, because a user can make a
+/// socket for each device. If a result is the same with all of these sockets and with none, it is the same with some.
+fn kind(socket: &Socket) -> usize {
+    let kind = [socket.local.is_unspecified(), socket.device != 0, socket.family == Family::V4];
+    kind.into_iter().fold(0, |all, it| 2 * all + usize::from(it))
 }
 
 pub(super) fn alike(it: &Socket) -> Alike {

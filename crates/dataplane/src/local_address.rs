@@ -38,9 +38,9 @@ pub(super) fn vrf_of<'a>(interfaces: &'a Interfaces, link: &'a Link) -> Option<&
 }
 
 /// The address of a socket on a loopback address that no interface has. Every address of 127.0.0.0/8 belongs to the
-/// node.
+/// node. `locals` is sorted.
 pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalAddress> {
-    let is_listed = locals.iter().any(|local| local.ip == socket.local);
+    let is_listed = locals.binary_search_by_key(&socket.local, |local| local.ip).is_ok();
     (socket.local.is_loopback() && !is_listed).then_some(LocalAddress { ip: socket.local, vrf: false })
 }
 

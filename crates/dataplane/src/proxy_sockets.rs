@@ -1,6 +1,7 @@
 //! Decides which sockets belong to the proxy.
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -250,14 +251,14 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
     }
     // A process outside pods that listens on one NodePort may be any process. A proxy that opens NodePorts runs as a
     // pod, or inside a daemon that also has other ports.
-    let outside = |group: &Group<'_>| {
-        let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
-        sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))
-    };
+    let outside = LazyCell::new(|| {
+        let sockets = listeners().filter(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()));
+        sockets.map(group).collect::<BTreeSet<_>>()
+    });
     let about_to_be_opened = |held: usize| (held / MANY).max(1);
     held.retain(|group, ports| {
         let most = ports.len() * 2 > allocated.len() && free.len() <= about_to_be_opened(ports.len());
-        most && (ports.len() > 1 || !outside(group))
+        most && (ports.len() > 1 || !outside.contains(group))
     });
     Ok(held.into_iter().map(|(group, ports)| (group, ports.len())).collect())
 }

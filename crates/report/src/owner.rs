@@ -1,6 +1,7 @@
 //! The owners of a port: as text for one node, and as the JSON document `portreeve.owner/v1` for any number of nodes.
 
 use std::{
+    collections::HashMap,
     io::{self, Write},
     net::IpAddr,
 };
@@ -288,28 +289,26 @@ fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
 
 fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     let mut groups: Vec<AnswerEntry> = Vec::new();
+    let mut known: HashMap<_, usize> = HashMap::new();
     for Answered { from, to, outcome, by, losers, assumed } in answers {
-        let assumed = assumed.in_words().map(str::to_owned);
+        let assumed = assumed.in_words();
         let (answer, why) = match outcome {
             Ok(outcome) => (outcome.name(), None),
             Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
-        let same = |it: &&mut AnswerEntry| {
-            let alike = (&it.answer[..], it.by, &it.losers) == (answer, *by, losers);
-            it.from == *from && alike && it.why == why && it.assumed == assumed
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.to.push(*to),
-            None => groups.push(AnswerEntry {
+        let group = *known.entry((*from, answer, *by, losers, why.clone(), assumed)).or_insert_with(|| {
+            groups.push(AnswerEntry {
                 from: *from,
-                to: vec![*to],
+                to: Vec::new(),
                 answer: answer.to_owned(),
                 by: *by,
                 losers: losers.clone(),
-                assumed,
+                assumed: assumed.map(str::to_owned),
                 why,
-            }),
-        }
+            });
+            groups.len() - 1
+        });
+        groups[group].to.push(*to);
     }
     groups
 }

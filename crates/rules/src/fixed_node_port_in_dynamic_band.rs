@@ -11,7 +11,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, Why};
+use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServiceKind, ServicePort, Source, Why};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["band"], &[Source::Services, Source::NodePortRange], check).at_once();
@@ -55,7 +55,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 /// A Service that is only in a file gets no patch command.
 fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
     let Service { namespace, name, uid, .. } = service;
-    let leave = "remove nodePort, so that the API server chooses a number";
+    let leave = match service.kind {
+        // With `allocateLoadBalancerNodePorts: false`, the API server chooses no number.
+        ServiceKind::LoadBalancer => "remove nodePort",
+        _ => "remove nodePort, so that the API server chooses a number",
+    };
     match uid {
         Some(_) => vec![move_service(alternative, service, port), Step::advice(leave).into()],
         None => vec![
@@ -128,6 +132,15 @@ mod tests {
                 .text
                 .starts_with("set nodePort of Service default/web to a number of the static band, 30000-30085")
         );
+    }
+
+    #[test]
+    fn a_load_balancer_without_its_node_port_may_get_none() {
+        let mut world = world(30086, Some(true));
+        let service = &mut objects(&mut world.cluster.services)[0];
+        (service.uid, service.kind) = (None, ServiceKind::LoadBalancer);
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.remedies[0].steps[0].text.ends_with(", or remove nodePort"), "{evidence:?}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn evidence(
         None => format!("healthCheckNodePort {number}"),
     };
     let end = match service.has_accepted(port) {
-        true => "it works, but the Service cannot be created again",
+        true => "the Service keeps it, but cannot be created again",
         false => "the API server refuses to create this Service",
     };
     let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
@@ -92,6 +92,9 @@ mod tests {
         assert!(
             evidence.summary.starts_with("nodePort 40000/tcp of default/web lies outside the NodePort range 30000-")
         );
+        // The proxy may have a range of its own.
+        let end = ": the Service keeps it, but cannot be created again.";
+        assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
         assert!(evidence.values.contains(&("NodePort range", "30000-32767 (kube-apiserver /flagz)".to_owned())));
         assert!(evidence.remedies[0].steps[0].text.contains("patch service web"), "{:?}", evidence.remedies);
     }

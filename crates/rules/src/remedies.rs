@@ -10,8 +10,8 @@ use super::{
 use crate::findings::{Effect, Remedy, ServiceRef, Step};
 use portreeve_dataplane::{ExternalAddress, Field, UNNAMED, Unit, gone_pod, owner_name, unit_of};
 use portreeve_facts::{
-    Address, Controller, Mode, Owner, Pod, PortRange, PortSet, Protocol, Service, ServicePort, Snapshot, Socket,
-    Unread, text::shell_word,
+    Address, Controller, Mode, Owner, Pod, PortRange, PortSet, Protocol, Service, ServiceKind, ServicePort, Snapshot,
+    Socket, Unread, text::shell_word,
 };
 
 /// The last port of Linux' default ephemeral port range. Antrea's NodePortLocal uses ports above this port.
@@ -57,10 +57,12 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
         (false, _) => {
             let Service { namespace, name, .. } = service;
             let field = number_field(port);
-            // Without the field, the API server keeps the number of an existing Service.
-            let chosen = match service.has_accepted(port) {
-                true => "",
-                false => ", or remove the field so that the API server chooses a number",
+            let chosen = match service.kind {
+                // Without the field, the API server keeps the number of an existing Service.
+                _ if service.has_accepted(port) => "",
+                // With `allocateLoadBalancerNodePorts: false`, the API server chooses no nodePort.
+                ServiceKind::LoadBalancer if port.is_some() => ", or remove the field",
+                _ => ", or remove the field so that the API server chooses a number",
             };
             Step::advice(format!("give Service {namespace}/{name} another {field}{chosen}")).into()
         }

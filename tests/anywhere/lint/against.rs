@@ -184,6 +184,18 @@ fn a_service_that_is_refused_for_a_field_of_its_own_keeps_its_numbers() {
 }
 
 #[test]
+fn a_service_with_a_new_number_outside_of_the_range_keeps_its_numbers() {
+    let against = write(&CLUSTER.replace("31081", "8443"));
+    let refused = |number: u16| {
+        let web = service("shop/web", &format!("name: a, nodePort: {number}}}, {{port: 81, name: b, nodePort: 8443"));
+        let both = web + &service("api", "nodePort: 30080");
+        let lines = found(&both, &["--against", &against, "--node-port-range", "30000-32767"]);
+        lines.iter().filter(|it| it.ends_with("claimed-twice/refused Service default/api 30080/tcp")).count()
+    };
+    assert_eq!((refused(30079), refused(29999)), (0, 1), "the Service has 8443 already");
+}
+
+#[test]
 fn only_a_number_that_a_service_does_not_have_yet_is_in_danger_in_the_dynamic_band() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 31081")), [""; 0]);
     let chosen = with_cluster(&service("shop/web", "nodePort: 31082"));
@@ -422,7 +434,7 @@ fn a_port_that_was_not_judged_is_an_error_in_the_forms_for_pipelines() {
 }
 
 #[test]
-fn of_copies_of_a_service_the_first_is_compared() {
+fn of_copies_of_a_service_the_last_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));
     let foreign = copy("targetPort: 8080, nodePort: 2020");
@@ -436,10 +448,21 @@ fn of_copies_of_a_service_the_first_is_compared() {
         );
         rows.lines().map(|row| row.split(": ").nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(severities([&own, &other]), ["info"]);
-    assert_eq!(severities([&other, &own]), [""; 0], "its number is that of the first copy");
-    assert_eq!(severities([&foreign, &own]), ["warning", "warning"]);
-    assert_eq!(severities([&own, &foreign]), ["info", "info"]);
+    assert_eq!(severities([&other, &own]), ["info"]);
+    assert_eq!(severities([&own, &other]), [""; 0], "its number is that of the last copy");
+    assert_eq!(severities([&own, &foreign]), ["warning", "warning"]);
+    assert_eq!(severities([&foreign, &own]), ["info", "info"]);
+}
+
+#[test]
+fn each_copy_of_a_service_is_refused_or_keeps_its_numbers_in_its_turn() {
+    let api = |number: u16| service("api", &format!("nodePort: {number}"));
+    let (kept, moved) = (service("shop/web", "targetPort: 8080"), service("shop/web", "nodePort: 30078"));
+    let refused =
+        |place: &str| format!("{place} warning node-port-claimed-twice/refused Service default/api 30080/tcp");
+    assert_eq!(with_cluster(&(api(30080) + &api(30079))), [refused("6:32")], "the cluster has the number");
+    assert_eq!(with_cluster(&[&*kept, &*api(30080), &*moved].concat()), [refused("13:32")], "the Service has it still");
+    assert_eq!(with_cluster(&[kept, moved, api(30080)].concat()), [""; 0]);
 }
 
 #[test]

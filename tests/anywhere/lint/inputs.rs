@@ -271,6 +271,7 @@ fn other_kinds_are_skipped_and_counted() {
     let (code, stdout, _) = lint(&[("values.yaml", text)], &["values.yaml", "--allow-empty"]);
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.contains("2 ConfigMap, 1 document without a kind, 1 Service.serving.knative.dev"), "{stdout}");
+    assert!(!stdout.contains("assumed"), "no object depends on the NodePort range: {stdout}");
 }
 
 #[test]

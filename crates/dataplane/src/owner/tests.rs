@@ -560,6 +560,10 @@ fn a_socket_that_the_kernel_does_not_choose_at_the_endpoints_address_is_not_the_
     let bound = home().address("eth1", "198.51.100.1");
     let bound = bound.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
     assert_eq!(ask(&bound, Vantage::Node, "198.51.100.1"), loses, "the endpoint's address is on another device");
+    let both = home().address("eth1", "198.51.100.1").listens_as("0.0.0.0:30080", daemon("other", 7));
+    let both = both.socket(Protocol::Tcp, State::Listen, "[::]:30080", "0.0.0.0:0", device);
+    let unknown = ask(&both, Vantage::Node, "198.51.100.1").0.map_err(|gap| gap.source);
+    assert_eq!(unknown, Err(Source::Listeners), "the socket without a device is the endpoint");
     let away = |it: World| {
         it.node_port(30080).each_slice(|slice| {
             slice.ports[0].port = Some(30080);
@@ -821,6 +825,21 @@ fn of_two_owners_of_one_address_and_port_no_one_certainly_answers_and_both_lose(
         assert_eq!(ask(&preferred, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
     }
     assert!(ask(&world("[::]:30080", 2), Vantage::Remote, PRIMARY[0]).0.is_err(), "a device counts as IPv4 does");
+}
+
+#[test]
+fn many_sockets_that_perhaps_answer_do_not_hide_that_a_service_answers() {
+    let world = (1..=20).fold(web().listens_as("0.0.0.0:30080", daemon("sshd", 600)), |world, n| {
+        let mut world = world.address(&format!("br{n}"), &format!("198.51.100.{n}"));
+        let link = interfaces_of(&mut world).links.last_mut().expect("a link");
+        link.kind = Some("bridge".to_owned());
+        let device = link.index;
+        let bound = |it: &mut Socket| (it.device, it.owner) = (device, daemon(&format!("vm{n}"), n));
+        world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", bound)
+    });
+    let taken = |loser| (Ok(Outcome::Pod), Some(ClaimKind::NodePort), loser);
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]), taken(None), "who loses is not known");
+    assert_eq!(ask(&world, Vantage::Node, PRIMARY[0]), taken(Some(ClaimKind::Listener)));
 }
 
 #[test]

@@ -118,7 +118,9 @@ impl Page<'_> {
                 ),
             ));
         }
-        rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
+        if *judged > 0 {
+            rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
+        }
         let alone = "nothing; --against compares the manifests with a cluster, a file or a snapshot";
         let mut compared = against.clone().unwrap_or_else(|| alone.to_owned());
         if let Some(namespace) = &report.namespace {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    mem,
     sync::Arc,
 };
 
@@ -12,8 +13,8 @@ use crate::{
     made_by,
 };
 use portreeve_facts::{
-    Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, Reading, Refusal,
-    Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Source, Unread, Why,
+    Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, PortRange, Protocol, Reading,
+    Refusal, Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Source, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -24,8 +25,13 @@ pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service
 #[derive(Clone, Debug)]
 pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
-    /// The cluster after the manifests are applied.
+    /// The cluster after the manifests are applied. If the manifests have a Service several times, the last copy is the
+    /// first Service of this name. The API server refuses a copy with a new number outside the NodePort range. Such a
+    /// copy follows.
     pub(super) snapshot: Snapshot,
+    /// The copies of each Service in the manifests, by namespace and name, in the order of the input. A copy also has
+    /// the numbers that the Service keeps.
+    pub(super) copies: BTreeMap<(String, String), Vec<Arc<Service>>>,
     /// The Services that manifests update, as they are in the cluster now, by namespace and name.
     pub(super) held: BTreeMap<(String, String), Arc<Service>>,
     /// Updates that the API server may refuse: the cluster does not show who chose a number.
@@ -54,15 +60,19 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
 /// matches ports by name, and keeps a number that the update gives to no other port (Kubernetes 1.36
 /// pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
+/// `is_there` is true if the cluster has `before`. If false, `before` is an earlier copy of the Service in the
+/// manifests, and perhaps the API server will refuse its numbers.
+///
 /// Returns a number that the update also gives to another port, if the Service does not show who chose the number.
-fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
+fn keep_numbers(service: &mut Service, before: &Service, is_there: bool) -> Option<u16> {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return None;
     }
     let written: BTreeSet<(u16, Protocol)> =
         service.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let is_written = |number: &u16| Protocol::ALL.into_iter().any(|protocol| written.contains(&(*number, protocol)));
-    let held: BTreeSet<u16> = before.ports.iter().filter_map(|port| port.node_port).collect();
+    let has = before.ports.iter().filter(|port| is_there || port.fixed == Some(false));
+    let held: BTreeSet<u16> = has.filter_map(|port| port.node_port).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_some_and(|number| held.contains(&number))) {
         port.fixed = Some(false);
     }
@@ -83,14 +93,22 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
             Some((number, _)) if !is_written(&number) => Some(number),
             _ => of_name,
         };
-        port.fixed = Some(false);
+        port.fixed = Some(port.node_port.is_some_and(|number| !held.contains(&number)));
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
+        let (its, had) = (service.health_check_node_port, before.health_check_node_port);
+        let is_kept = is_there || before.health_check_kept;
         // The API server refuses another number, so the Service keeps the number.
-        service.health_check_node_port = before.health_check_node_port.or(service.health_check_node_port);
-        service.health_check_kept = service.health_check_node_port == before.health_check_node_port;
+        service.health_check_node_port = if is_kept { had.or(its) } else { its.or(had) };
+        service.health_check_kept = is_kept && service.health_check_node_port == had;
     }
     unsure
+}
+
+/// Whether a number that the API server has not accepted yet lies outside the range, if the range is known.
+fn is_outside(service: &Service, range: Option<PortRange>) -> bool {
+    let lacks = |number: u16| range.is_some_and(|range| !range.contains(number));
+    service.numbers().any(|(number, port)| !service.has_accepted(port) && lacks(number))
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
@@ -134,16 +152,24 @@ impl Linted {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
             service.health_check_kept = true;
         }
-        let mut unsure = Vec::new();
-        services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
+        let range = cluster.node_port_range.known(unread).map(|it| it.range);
+        let (mut unsure, mut copies) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
+        let mut places: HashMap<(String, String), usize> = HashMap::new();
+        for service in facts.services.known_part(unread) {
+            let mut service = Arc::clone(service);
             // If the cluster was read, the uid and the managedFields of a manifest show nothing about the cluster.
             if has_services && service.uid.is_some() {
                 let service = Arc::make_mut(&mut service);
                 service.uid = None;
                 service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
             }
-            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone()))
-                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before)
+            let name = (service.namespace.clone(), service.name.clone());
+            let place = places.get(&name).copied();
+            // The API server refuses a copy outside the range, so the next copy changes an earlier state.
+            let copy = place.map(|place| &services[place]).filter(|it| !is_outside(it, range));
+            let is_first = copy.is_none();
+            if let Some(before) = copy.or_else(|| updated.get(&name))
+                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before, is_first)
             {
                 let detail = format!(
                     "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
@@ -151,8 +177,20 @@ impl Linted {
                 );
                 unsure.push((Arc::clone(&service), Gap::new(Source::Services, Why::Ambiguous, detail)));
             }
-            service
-        }));
+            copies.entry(name.clone()).or_default().push(Arc::clone(&service));
+            match place {
+                Some(place) => {
+                    if is_first || !is_outside(&service, range) {
+                        mem::swap(&mut services[place], &mut service);
+                    }
+                    services.extend(Some(service).filter(|it| is_outside(it, range)));
+                }
+                None => {
+                    places.insert(name, services.len());
+                    services.push(service);
+                }
+            }
+        }
         // The endpoints of new Services are not known.
         if let Reading::Seen(slices) = &cluster.endpoint_slices {
             let of_slices = slices.iter().map(|slice| &slice.service);
@@ -183,7 +221,7 @@ impl Linted {
             listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
         let free = has_services.then(|| numbers(&around)).flatten();
-        Self { manifests, snapshot: around, held: updated, unsure, free }
+        Self { manifests, snapshot: around, copies, held: updated, unsure, free }
     }
 
     pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {
@@ -272,7 +310,7 @@ mod tests {
             service(&[("web", 80, Tcp, Some(30080)), ("dns", 53, Udp, Some(30053)), ("api", 81, Tcp, Some(30081))]);
         let kept = |name, port, protocol, others: &[(&str, u16, Protocol, Option<u16>)]| {
             let mut update = service(&[&[(name, port, protocol, None)], others].concat());
-            keep_numbers(&mut update, &before);
+            keep_numbers(&mut update, &before, true);
             update.ports[0].node_port
         };
         assert_eq!(kept("web", 8080, Tcp, &[]), Some(30080), "the name");
@@ -296,7 +334,7 @@ mod tests {
             let mut before = service(&[("web", 80, Tcp, Some(30080)), ("api", 81, other, Some(30081))]);
             before.ports[0].fixed = fixed;
             let mut update = service(&[("web", 80, Tcp, None), ("api", 81, other, Some(30080))]);
-            assert_eq!(keep_numbers(&mut update, &before), unsure, "{fixed:?} {other}");
+            assert_eq!(keep_numbers(&mut update, &before, true), unsure, "{fixed:?} {other}");
             assert_eq!(update.ports[0].node_port, node_port, "{fixed:?} {other}");
         }
     }
@@ -312,7 +350,7 @@ mod tests {
             (ServiceKind::ClusterIp, true, None),
         ] {
             let mut update = Service { kind, external_local, health_check_node_port: None, ..service(&[]) };
-            keep_numbers(&mut update, &before);
+            keep_numbers(&mut update, &before, true);
             assert_eq!(update.health_check_node_port, kept, "{kind:?}, {external_local}");
         }
     }

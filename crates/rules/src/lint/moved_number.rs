@@ -2,7 +2,7 @@
 //! object, the API server compares a number with the numbers that Services have at this moment (Kubernetes 1.36
 //! `pkg/registry/core/service/storage/alloc.go`).
 
-use std::collections::HashMap;
+use std::{collections::HashMap, slice, sync::Arc};
 
 use super::Linted;
 use crate::{
@@ -16,18 +16,32 @@ use portreeve_facts::{Claimed, Protocol, Service, Unread};
 /// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
 /// wants the number.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
-    let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
-    // If a Service has several copies, the first copy is used.
+    let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
+    let services = cluster.services.known_part(unread);
+    let range = cluster.node_port_range.known(unread);
+    // If a Service has several copies, the copy that remains is the first in `services`.
     let after: HashMap<(&str, &str), &Service> =
         services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
-    let before = linted.held.iter().flat_map(|((namespace, name), service)| {
-        numbers(service).map(move |(number, field)| (number, ((namespace.as_str(), name.as_str()), field)))
-    });
-    let mut holders: HashMap<u16, ((&str, &str), &str)> = before.collect();
+    let of_manifests = linted.copies.iter().map(|((namespace, name), all)| ((&**namespace, &**name), all.iter()));
+    let mut copies: HashMap<(&str, &str), slice::Iter<'_, Arc<Service>>> = of_manifests.collect();
+    // The numbers of each Service before the next manifest.
+    let mut held: HashMap<(&str, &str), Vec<(u16, &str)>> = HashMap::new();
+    let mut holders: HashMap<u16, ((&str, &str), &str)> = HashMap::new();
+    let all = services.iter().map(|it| ((&*it.namespace, &*it.name), it));
+    let others = all.filter(|(name, _)| !copies.contains_key(name));
+    let updated = linted.held.iter().map(|((namespace, name), it)| ((&**namespace, &**name), it));
+    for (of, service) in others.chain(updated) {
+        holders.extend(numbers(service).map(|(number, field)| (number, (of, field))));
+        held.insert(of, numbers(service).collect());
+    }
     let mut findings = Vec::new();
     for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
         let own = (&*manifest.namespace, &*manifest.name);
-        let its_own = linted.before(manifest);
+        let its_own = held.get(&own).map_or(&[][..], Vec::as_slice);
+        let (copy, is_last) = match copies.get_mut(&own) {
+            Some(left) => (left.next(), left.as_slice().is_empty()),
+            None => (None, true),
+        };
         let mut is_refused = linted.refused(manifest).next().is_some();
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
@@ -36,12 +50,18 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 _ => continue,
             };
             // The API server does not compare a number that this field of the Service already has.
-            if its_own.is_some_and(|it| numbers(it).any(|had| had == (number, field))) {
+            if its_own.contains(&(number, field)) {
                 continue;
             }
+            // `node_port_outside_range.rs` reports this field.
+            is_refused |= range.is_some_and(|it| !it.range.contains(number));
             let Some(&(holder, its)) = holders.get(&number).filter(|it| **it != (own, field)) else { continue };
             is_refused = true;
-            if after.get(&holder).is_some_and(|it| numbers(it).any(|kept| kept == (number, its))) {
+            let stays = |name: (&str, &str), field: &str| {
+                after.get(&name).is_some_and(|it| numbers(it).any(|kept| kept == (number, field)))
+            };
+            // A later copy of the Service may have another number.
+            if stays(holder, its) && (is_last || stays(own, field)) {
                 continue;
             }
             let (namespace, name) = holder;
@@ -57,14 +77,16 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
         }
         // A Service that the API server refuses keeps its numbers.
         if !is_refused {
-            for (number, _) in its_own.into_iter().flat_map(|it| numbers(it)) {
-                if holders.get(&number).is_some_and(|(holder, _)| *holder == own) {
-                    holders.remove(&number);
+            for (number, _) in its_own {
+                if holders.get(number).is_some_and(|(holder, _)| *holder == own) {
+                    holders.remove(number);
                 }
             }
-            for (number, field) in after.get(&own).into_iter().flat_map(|it| numbers(it)) {
+            let now: Vec<(u16, &str)> = copy.into_iter().flat_map(|it| numbers(it)).collect();
+            for &(number, field) in &now {
                 holders.entry(number).or_insert((own, field));
             }
+            held.insert(own, now);
         }
     }
     findings

@@ -7,7 +7,7 @@ use crate::{
     },
 };
 use portreeve_facts::{
-    Controller, WorkloadKind,
+    Controller, ServiceKind, WorkloadKind,
     healthy::{World, gap, ip, seen},
 };
 
@@ -58,6 +58,14 @@ fn of_two_that_are_still_to_be_created_the_second_is_refused() {
     expect_healthy(&RULE, &two(written), &subject("first"));
     let other = |it: World| written(it).protocol(Protocol::Udp);
     assert_eq!(expect_problem(&RULE, &two(other), &subject("second")).variant, "refused", "whatever the protocol is");
+}
+
+#[test]
+fn a_load_balancer_without_its_node_port_may_get_none() {
+    let advice = |world: &Snapshot| expect_problem(&RULE, world, &subject("second")).remedies[0].steps[0].text.clone();
+    let balanced = |it: World| written(it).with(|service| service.kind = ServiceKind::LoadBalancer);
+    assert_eq!(advice(&two(balanced)), "give Service default/second another nodePort, or remove the field");
+    assert!(advice(&two(written)).ends_with("remove the field so that the API server chooses a number"));
 }
 
 #[test]
