@@ -19,8 +19,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
-    is_everywhere, is_on_loopback, owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, cilium_range,
+    covers, is_everywhere, is_on_loopback, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -78,7 +78,8 @@ impl Node<'_, '_> {
     fn rank(&self, socket: &Socket) -> (bool, bool, bool, bool) {
         let Addressed { locals, assumptions, .. } = self.addressed;
         let local = locals.binary_search_by_key(&socket.local, |it| it.ip).ok().map(|index| locals[index]);
-        let is_left_out = |it: LocalAddress| it.vrf || assumptions.agree(|a| a.captures(it)) == Some(false);
+        let is_captured = |it| assumptions.agree(|a| a.captures(it, socket.local_port));
+        let is_left_out = |it: LocalAddress| it.vrf || is_captured(it) == Some(false);
         let everywhere = socket.local.is_unspecified();
         let gets_less = !everywhere && local.is_none_or(is_left_out);
         (is_on_loopback(socket), socket.device != 0, gets_less, !everywhere)
@@ -200,11 +201,14 @@ impl Node<'_, '_> {
     /// only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let captured = |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local)) == Some(true);
+        let number = socket.local_port;
+        let captured =
+            |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local, number)) == Some(true);
         let served = || self.addressed.locals.iter().any(|local| local.ip == ip && captured(local));
+        let in_range = || cilium_range(self.snapshot).is_ok_and(|range| range.contains(number));
         let family = Family::of(ip);
         let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
-        refused && (ip.is_unspecified() || ip.is_loopback() || served())
+        refused && (ip.is_unspecified() || ip.is_loopback() && in_range() || served())
     }
 
     /// Whether the socket keeps a pod's hostPort for a container runtime. If true, another rule reports the pod. The
@@ -285,7 +289,7 @@ impl Node<'_, '_> {
             && !socket.local.is_loopback()
             && socket.device == 0
             && self.addressed.locals.iter().any(|local| {
-                let is_captured = || self.addressed.assumptions.agree(|it| it.captures(*local));
+                let is_captured = || self.addressed.assumptions.agree(|it| it.captures(*local, socket.local_port));
                 local.ip == socket.local && !local.vrf && is_captured() == Some(false)
             })
     }
