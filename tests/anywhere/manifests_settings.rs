@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use portreeve_facts::{
     Announced, CiliumConfig, Claimant, ClusterFacts, Family, ForCilium, PortRange, ProxyConfig, RangeSource,
-    ServiceKind, Why, WithoutBackend,
+    ServiceKind, Source, Why, WithoutBackend,
 };
 
 use crate::manifests::facts_of;
@@ -220,6 +220,16 @@ spec: {kubeNodePortRanges: [8080, "30000:32767"]}
             (Claimant::Calico, &[single, PortRange::DEFAULT_NODE_PORTS][..]),
         ]
     );
+}
+
+#[test]
+fn a_range_of_cilium_that_is_no_range_is_unread() {
+    let map = "kind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\n";
+    let facts = facts_of(&[format!("{map}data: {{kube-proxy-replacement: 'true', node-port-range: many}}")]);
+    let [claim] = &facts.range_claims[..] else { panic!("{:?}", facts.range_claims) };
+    let gap = claim.ranges.gap().expect("a gap");
+    assert_eq!((gap.source, gap.why), (Source::ConfigMaps, Why::Malformed));
+    assert!(gap.detail.contains("data[node-port-range]"), "{gap:?}");
 }
 
 #[test]

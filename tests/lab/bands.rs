@@ -152,7 +152,7 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     let (summary, event) = disagreement(&cluster, &agent, "component");
     assert_eq!(
         summary,
-        "Cilium uses the NodePort range 30000-30063, but the API server uses 30000-30127: NodePorts 30064-30127 are served on fewer addresses."
+        "Cilium uses the NodePort range 30000-30063, but the API server uses 30000-30127: NodePorts 30064-30127 are served only on the addresses for remote clients."
     );
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }

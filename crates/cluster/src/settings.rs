@@ -261,7 +261,9 @@ impl Settings {
                 Err(_) => notes.note(&path, quoted(&text), "a range of ports"),
             }
         }
-        self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
+        let unread = || Gap::new(Source::ConfigMaps, Why::Malformed, format!("{place}: {path} is no range of ports"));
+        let ranges = if ranges.is_empty() { Reading::Gap(unread()) } else { Reading::Seen(ranges) };
+        self.claims.push(RangeClaim { by, ranges, place });
     }
 
     /// Notes that the range of a component could not be read.

@@ -2,6 +2,7 @@
 
 use super::{
     backing::Backing,
+    by_port::Port,
     cilium,
     claim::ClaimKind,
     external_address::ExternalAddress,
@@ -27,18 +28,21 @@ impl Assumption {
         self.plane.mode
     }
 
-    /// Whether a NodePort is served on an address of this node for any client, regardless of endpoints.
-    pub fn captures(&self, address: LocalAddress) -> bool {
-        vantage_points(address.ip).iter().any(|from| self.captures_from(address, *from))
+    /// Whether a NodePort with this number is served on an address of this node for any client, regardless of
+    /// endpoints.
+    pub fn captures(&self, address: LocalAddress, number: u16) -> bool {
+        vantage_points(address.ip).iter().any(|from| self.captures_from((address, number), *from))
     }
 
-    /// Whether a NodePort is served on an address of this node for one vantage point, regardless of endpoints.
-    pub(super) fn captures_from(&self, address: LocalAddress, from: Vantage) -> bool {
-        (self.plane.captures)(&self.settings, address, from)
+    /// Whether a NodePort with this number is served on an address of this node for one vantage point, regardless of
+    /// endpoints.
+    pub(super) fn captures_from(&self, (address, number): (LocalAddress, u16), from: Vantage) -> bool {
+        let in_range = self.settings.node_port_range.as_ref().is_none_or(|range| range.contains(number));
+        (self.plane.captures)(&self.settings, address, if in_range { from } else { Vantage::Remote })
     }
 
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
-        !address.ip.is_loopback() && self.captures_from(address, Vantage::Remote)
+        !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
 
     /// Whether a pod's hostPort is served on an address of this node for one vantage point. A pod serves only the IP
@@ -66,19 +70,19 @@ impl Assumption {
     }
 
     /// Whether a Service gets the new connections to an address, for at least one [`Backing`].
-    pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
-        vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
+    pub fn may_take(&self, address: LocalAddress, port: Port) -> bool {
+        vantage_points(address.ip).iter().any(|from| self.may_take_from((address, port), *from))
     }
 
     /// Whether a Service gets the new connections from one vantage point, for at least one [`Backing`].
-    pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
+    pub fn may_take_from(&self, to: (LocalAddress, Port), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
     /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] gives the
     /// outcome that a client of a protocol sees.
-    pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
-        let captured = self.captures_from(to, from);
+    pub fn outcome(&self, (to, (protocol, number)): (LocalAddress, Port), from: Vantage, backing: Backing) -> Outcome {
+        let captured = self.captures_from((to, number), from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
         match (outcome, from) {
             (Outcome::Pod, _) | (Outcome::Refused | Outcome::TimedOut, Vantage::Node) if is_link_local(to.ip) => {

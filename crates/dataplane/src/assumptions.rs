@@ -7,13 +7,16 @@ use ipnet::IpNet;
 
 use super::{
     assumption::Assumption,
+    cilium::cilium_range,
     kube_proxy,
     local_address::{is_link_local, local_addresses},
     plane::{DATA_PLANES, DataPlane},
     settings::{Setting, Settings},
     unknown,
 };
-use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
+use portreeve_facts::{
+    Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, PortRange, PortSet, ProxyConfig, Snapshot, Source, Why,
+};
 
 /// All possible assumptions about the data plane. A verdict is certain if the verdict is true in all these assumptions.
 #[derive(Debug)]
@@ -250,6 +253,12 @@ fn assumptions(
     let (ages, unknown_age) = if_needed(needs(Setting::Version), neutral.before_1_26, || {
         either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot)))
     });
+    let (ranges, unknown_range) = if_needed(by_device, None, || match cilium_range(snapshot) {
+        Ok(range) => (vec![Some(range)], None),
+        Err(_) if *is == Known::Assumed => (vec![Some(PortSet::from(PortRange::DEFAULT_NODE_PORTS))], None),
+        // Each port may be in the range or outside of it.
+        Err(gap) => (vec![None, Some(PortSet::default())], Some(gap)),
+    });
     let mut settings = neutral;
     let cilium = config.cilium.clone().unwrap_or_default();
     if by_device {
@@ -283,16 +292,19 @@ fn assumptions(
         if needs(Setting::NftablesLocalhost) {
             settings.set_localhost(config);
         }
-        for local_detector in detectors.iter().copied() {
-            for route_localnet in localnets.iter().copied() {
-                for before_1_26 in ages.iter().copied() {
-                    let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
-                    assumptions.push(Assumption { plane, settings });
+        for node_port_range in &ranges {
+            settings.node_port_range.clone_from(node_port_range);
+            for local_detector in detectors.iter().copied() {
+                for route_localnet in localnets.iter().copied() {
+                    for before_1_26 in ages.iter().copied() {
+                        let settings = Settings { local_detector, route_localnet, before_1_26, ..settings.clone() };
+                        assumptions.push(Assumption { plane, settings });
+                    }
                 }
             }
         }
     }
-    (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
+    (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age).or(unknown_range))
 }
 
 fn if_needed<T>(

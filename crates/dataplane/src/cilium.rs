@@ -2,7 +2,7 @@
 //!
 //! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`. For
 //! the node and its pods, Cilium serves every address of these devices and of loopback: Cilium translates the
-//! destination at `connect`.
+//! destination at `connect`. [`Settings::node_port_range`] has an exception.
 
 use std::net::IpAddr;
 

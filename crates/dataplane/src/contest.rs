@@ -285,7 +285,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let host_port = self.redirected(assumption, from, to)?;
         let decided = |service| self.decided(assumption, (from, to), service, host_port.as_ref(), listeners);
         let may_win = |external: Outcome, node_port: Outcome, kind: ClaimKind| {
-            let is_served = node_port != Outcome::Listener || assumption.captures_from(to, from);
+            let is_served = node_port != Outcome::Listener || assumption.captures_from((to, self.number), from);
             let first = match is_served {
                 true => assumption.external_ip_or_node_port(external, node_port),
                 false => Some(ClaimKind::ExternalIp),
@@ -365,7 +365,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 true => Outcome::Nowhere,
                 false => {
                     let backing = self.backing(case, index, (service, port), family);
-                    assumption.outcome((to, self.protocol), from, backing)
+                    assumption.outcome((to, (self.protocol, self.number)), from, backing)
                 }
             };
             claims.push((index, outcome));
@@ -574,7 +574,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 let is_outside = match from {
                     Vantage::Remote => true,
                     Vantage::Pods if !assumption.settings.detects_pods(family) => true,
-                    _ => outcome == Outcome::TimedOut && !assumption.captures(to),
+                    _ => outcome == Outcome::TimedOut && !assumption.captures(to, self.number),
                 };
                 let policy = (is_outside, family, assumption.mode());
                 for listener in listeners {

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{devices::Devices, local_address::is_link_local};
-use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
+use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, PortSet, ProxyConfig, WithoutBackend};
 
 /// The networks that the words `localhost` and `all` in `nodePortAddresses` mean (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
@@ -51,7 +51,8 @@ pub(super) enum Setting {
     /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
     Version,
-    /// The devices that Cilium serves, their addresses, the families, SCTP, and external IPs on other devices.
+    /// The devices that Cilium serves, their addresses, the families, the NodePort range, SCTP, and external IPs on
+    /// other devices.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -102,6 +103,10 @@ pub(super) struct Settings {
     /// The addresses of the devices that Cilium serves, and of `lo`. `None` means every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
     pub(super) families_off: Vec<Family>,
+    /// Cilium's NodePort range. `None` means every port. Cilium serves a NodePort outside of this range only on the
+    /// addresses for remote clients, also for the node and its pods (cilium `bpf/bpf_sock.c`, `sock4_wildcard_lookup`;
+    /// `bpf/lib/lb.h`, `lb4_lookup_wildcard_nodeport_service`).
+    pub(super) node_port_range: Option<PortSet>,
     pub(super) sctp: bool,
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
@@ -126,6 +131,7 @@ impl Settings {
         before_1_26: false,
         of_devices: None,
         families_off: Vec::new(),
+        node_port_range: None,
         sctp: false,
         without_backend: WithoutBackend::Reject,
         external_ips_anywhere: false,

@@ -10,6 +10,8 @@ use portreeve_facts::{
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
+const WEB: Port = (Protocol::Tcp, 30080);
+
 /// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`, and three texts. The texts are
 /// for a Service with usable endpoints, without endpoints, and with only remote endpoints. Each text has the outcomes
 /// on four addresses: the primary address, the second address, and loopback of IPv4 and IPv6. L is the listener, P a
@@ -38,11 +40,8 @@ fn the_matrix_holds_in_both_families() {
         for (row, backing) in rows.iter().zip(Backing::ALL) {
             for family in [0, 1] {
                 let ask = |address: &str, vantage| {
-                    let outcome = assumption.outcome(
-                        (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
-                        vantage,
-                        backing,
-                    );
+                    let to = LocalAddress { ip: ip(address), vrf: false };
+                    let outcome = assumption.outcome((to, WEB), vantage, backing);
                     ["L", "P", "R", "T", "N"][outcome as usize]
                 };
                 let pair = |address| [Vantage::Remote, Vantage::Node].map(|vantage| ask(address, vantage)).concat();
@@ -67,11 +66,8 @@ fn what_leaves_loopback_for_a_pod_needs_route_localnet_and_ipv4() {
         let assumptions = Assumptions::of(world, interfaces, 60);
         let assumption = assumptions.iter().next().expect("an assumption");
         ["127.0.0.1", "::1", PRIMARY[0]].map(|address| {
-            assumption.outcome(
-                (LocalAddress { ip: ip(address), vrf: false }, Protocol::Tcp),
-                Vantage::Loopback,
-                Backing::Ready,
-            )
+            let to = LocalAddress { ip: ip(address), vrf: false };
+            assumption.outcome((to, WEB), Vantage::Loopback, Backing::Ready)
         })
     };
     assert_eq!(outcomes(&world), [Outcome::Pod, Outcome::Listener, Outcome::Pod]);
@@ -107,9 +103,9 @@ fn what_is_translated_at_a_link_local_address_leads_nowhere() {
     let assumptions = Assumptions::of(&world, interfaces, 60);
     let assumption = assumptions.iter().next().expect("an assumption");
     let address = LocalAddress { ip: ip("fe80::1"), vrf: false };
-    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Ready), Outcome::Nowhere);
-    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Remote, Backing::Empty), Outcome::Refused);
-    assert_eq!(assumption.outcome((address, Protocol::Tcp), Vantage::Node, Backing::Empty), Outcome::Nowhere);
+    assert_eq!(assumption.outcome((address, WEB), Vantage::Remote, Backing::Ready), Outcome::Nowhere);
+    assert_eq!(assumption.outcome((address, WEB), Vantage::Remote, Backing::Empty), Outcome::Refused);
+    assert_eq!(assumption.outcome((address, WEB), Vantage::Node, Backing::Empty), Outcome::Nowhere);
 }
 
 #[test]
@@ -117,22 +113,9 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
     let world = Snapshot::healthy().with_config(|config| config.cluster_cidr = None);
     let assumptions = Assumptions::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
     let address = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
-    assert_eq!(
-        assumptions.iter().next().expect("an assumption").outcome(
-            (address, Protocol::Tcp),
-            Vantage::Pods,
-            Backing::Elsewhere
-        ),
-        Outcome::TimedOut
-    );
-    assert_eq!(
-        assumptions.iter().next().expect("an assumption").outcome(
-            (address, Protocol::Tcp),
-            Vantage::Node,
-            Backing::Elsewhere
-        ),
-        Outcome::Pod
-    );
+    let assumption = assumptions.iter().next().expect("an assumption");
+    assert_eq!(assumption.outcome((address, WEB), Vantage::Pods, Backing::Elsewhere), Outcome::TimedOut);
+    assert_eq!(assumption.outcome((address, WEB), Vantage::Node, Backing::Elsewhere), Outcome::Pod);
 }
 
 fn changed(setting: Setting) -> Settings {
@@ -213,7 +196,7 @@ fn behind_its_gate_nftables_mode_decides_about_node_ports_of_loopback() {
         let assumptions = Assumptions::of(&world, world.kernel.interfaces.seen().expect("interfaces"), 60);
         let assumption = assumptions.iter().next().expect("an assumption");
         let to = LocalAddress { ip: ip(to), vrf: false };
-        let of = |protocol| assumption.outcome((to, protocol), Vantage::Loopback, Backing::Ready);
+        let of = |protocol| assumption.outcome((to, (protocol, WEB.1)), Vantage::Loopback, Backing::Ready);
         [of(Protocol::Tcp), of(Protocol::Udp)]
     };
     let (listener, refused) = (Outcome::Listener, Outcome::Refused);

@@ -42,8 +42,8 @@ mod tests {
 
     use super::{
         super::{
-            assumption::Assumption, assumptions::Assumptions, backing::Backing, local_address::LocalAddress,
-            outcome::Outcome,
+            assumption::Assumption, assumptions::Assumptions, backing::Backing, by_port::Port,
+            local_address::LocalAddress, outcome::Outcome,
         },
         *,
     };
@@ -51,6 +51,8 @@ mod tests {
         Learned, Protocol, ProxyConfig, Reading, Vantage,
         healthy::{PRIMARY, gap as torn, ip},
     };
+
+    const WEB: Port = (Protocol::Tcp, 30080);
 
     fn of(world: &Snapshot) -> Assumptions {
         Assumptions::of(world, world.kernel.interfaces.seen().expect("links"), 60)
@@ -93,7 +95,7 @@ mod tests {
         let verdict = |world: &Snapshot, address: &str, backing| {
             let assumptions = of(world);
             let to = LocalAddress { ip: ip(address), vrf: false };
-            let lost = |it: &Assumption| it.outcome((to, Protocol::Tcp), Vantage::Remote, backing) != Outcome::Listener;
+            let lost = |it: &Assumption| it.outcome((to, WEB), Vantage::Remote, backing) != Outcome::Listener;
             let lost: Vec<bool> = assumptions.at(true).iter().map(lost).collect();
             if lost.contains(&true) == lost.contains(&false) {
                 Err(assumptions.ambiguity().detail)
@@ -128,8 +130,7 @@ mod tests {
             let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
             let assumptions = of(&world);
             let served = assumptions.at(true).iter();
-            let outcomes: Vec<_> =
-                served.map(|it| it.outcome((to, Protocol::Tcp), from, Backing::ReadyOutside)).collect();
+            let outcomes: Vec<_> = served.map(|it| it.outcome((to, WEB), from, Backing::ReadyOutside)).collect();
             (outcomes.iter().all(|it| *it == Outcome::Pod), outcomes.contains(&Outcome::Listener))
         };
         assert_eq!(outcomes(Vantage::Remote), (true, false));

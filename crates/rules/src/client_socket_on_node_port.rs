@@ -228,6 +228,7 @@ impl<'a> Node<'_, 'a> {
     /// tracks are not redirected.
     fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
+        let port = (socket.protocol, socket.local_port);
         match (assumption.mode(), claim, &self.virtual_servers) {
             (Mode::Ipvs, _, Ok(servers)) => {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
@@ -239,8 +240,8 @@ impl<'a> Node<'_, 'a> {
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
                 bound.filter(|local| service.families.contains(&Family::of(local.ip))).any(|local| match mode {
-                    Mode::Cilium => assumption.may_take_from((*local, socket.protocol), Vantage::Remote),
-                    _ => assumption.may_take(*local, socket.protocol),
+                    Mode::Cilium => assumption.may_take_from((*local, port), Vantage::Remote),
+                    _ => assumption.may_take(*local, port),
                 })
             }
         }

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Backing, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part,
+    Addressed, Assumption, Backing, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part, Port,
     service_port, vantage_points,
 };
-use portreeve_facts::{ClaimOf, Family, Protocol, Service, ServicePort, Source};
+use portreeve_facts::{ClaimOf, Family, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
@@ -97,8 +97,8 @@ impl Node<'_, '_> {
         taker: &Taker<'_>,
     ) -> Option<Affected> {
         let Taker { claim, port: taking, local } = taker;
-        let family = Family::of(local.ip);
-        if !service.families.contains(&family) || !assumption.captures(*local) {
+        let (family, number) = (Family::of(local.ip), taking.port);
+        if !service.families.contains(&family) || !assumption.captures(*local, number) {
             return None;
         }
         let parts = [(service, Part::NodePorts), (claim.service, claim.part())];
@@ -107,7 +107,7 @@ impl Node<'_, '_> {
         }
         let taken = case.backing_of(self.round, (claim.service, taking), family);
         let own = case.backing_of(self.round, (service, port), family);
-        Some(affected(assumption, (*local, port.protocol), taken, own))
+        Some(affected(assumption, (*local, (port.protocol, number)), taken, own))
     }
 
     fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
@@ -139,14 +139,14 @@ impl Node<'_, '_> {
     }
 }
 
-fn affected(assumption: &Assumption, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
+fn affected(assumption: &Assumption, (to, port): (LocalAddress, Port), taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
-        let (taken, own) =
-            (assumption.outcome_of_external_ip(to, *vantage, taking), assumption.outcome(to, *vantage, losing));
+        let taken = assumption.outcome_of_external_ip((to, port.0), *vantage, taking);
+        let own = assumption.outcome((to, port), *vantage, losing);
         assumption.external_ip_or_node_port(taken, own) == Some(ClaimKind::ExternalIp)
             && [taken, own].contains(&Outcome::Pod)
     };
-    vantage_points(to.0.ip).iter().copied().filter(is_lost).collect()
+    vantage_points(to.ip).iter().copied().filter(is_lost).collect()
 }
 
 fn severity(affected: &Affected) -> Severity {
@@ -159,7 +159,7 @@ mod tests {
     use crate::capped::OF_SUBJECT;
     use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
-        Mode, ServiceKind, Snapshot, Why,
+        Claimant, Mode, Protocol, RangeClaim, Reading, ServiceKind, Snapshot, Why,
         healthy::{PEER, PRIMARY, SECOND, World, gap, ip, objects},
     };
 
@@ -263,6 +263,19 @@ mod tests {
     #[test]
     fn an_address_on_which_the_node_port_is_not_served_is_silent() {
         expect_healthy(&RULE, &world(SECOND[0], |it| it).with_mode(Mode::Nftables), &loser());
+    }
+
+    #[test]
+    fn behind_cilium_a_node_port_outside_of_its_range_is_not_at_a_second_address() {
+        let with = |address: &str, range: &str| {
+            let (mut world, by) = (world(address, |it| it).with_mode(Mode::Cilium), Claimant::Cilium);
+            let ranges = Reading::Seen(vec![range.parse().expect("a range")]);
+            world.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
+            world
+        };
+        expect_problem(&RULE, &with(SECOND[0], "30000-32767"), &loser());
+        expect_healthy(&RULE, &with(SECOND[0], "31000-31999"), &loser());
+        expect_problem(&RULE, &with(PRIMARY[0], "31000-31999"), &loser());
     }
 
     #[test]

@@ -109,10 +109,11 @@ impl Node<'_, '_> {
     /// The loss with one set of settings. `None` if the two claims have no common address.
     fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
+        let number = port.node_port.unwrap_or_default();
         let meet = |local: &LocalAddress| {
             let family = Family::of(local.ip);
             let has_pod = covers(host, local.ip) && may_have(pod, family);
-            service.families.contains(&family) && has_pod && assumption.captures(*local)
+            service.families.contains(&family) && has_pod && assumption.captures(*local, number)
         };
         let meeting: Vec<LocalAddress> = self.addressed.locals.iter().copied().filter(meet).collect();
         if meeting.is_empty() || !case.is_served(self.round, assumption, (service, Part::NodePorts)) {

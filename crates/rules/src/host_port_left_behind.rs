@@ -195,8 +195,9 @@ impl Node<'_, '_> {
         let is_redirected =
             |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
         let (judged, stratum) = addressed.over(redirection.ip.is_none(), |assumption, case| {
+            let is_met = |local: &&LocalAddress| assumption.captures(**local, redirection.port);
             let locals = addressed.locals.iter().filter(is_redirected);
-            let meeting: Vec<LocalAddress> = locals.filter(|local| assumption.captures(**local)).copied().collect();
+            let meeting: Vec<LocalAddress> = locals.filter(is_met).copied().collect();
             Ok(match winner(self.round, (assumption, case), (service, port), &meeting) {
                 (Winner::Pod, from) => Some(Taken { is_certain: true, from }),
                 (Winner::Undefined, from) => Some(Taken { is_certain: false, from }),

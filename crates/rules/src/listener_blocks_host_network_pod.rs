@@ -169,14 +169,15 @@ impl Blocked<'_, '_> {
         if !self.refused_families(service).contains(&Family::of(ip)) {
             return Ok(false);
         }
+        let port = self.port.port;
         if ip.is_loopback() {
-            return Ok(true);
+            return cilium_range(self.snapshot).map(|range| range.contains(port));
         }
         let addressed = self.round.addressed()?;
         let Some(local) = addressed.local(ip) else {
             return Ok(false);
         };
-        addressed.assumptions.agree(|it| it.captures(*local)).ok_or_else(|| addressed.assumptions.ambiguity())
+        addressed.assumptions.agree(|it| it.captures(*local, port)).ok_or_else(|| addressed.assumptions.ambiguity())
     }
 
     fn refused_families(&self, service: &Service) -> Vec<Family> {

@@ -103,7 +103,7 @@ impl Node<'_, '_> {
         let everywhere = is_everywhere(socket);
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let is_lost = self.places(socket).any(|(from, to)| {
-                assumption.may_take_from((to, socket.protocol), from)
+                assumption.may_take_from((to, (socket.protocol, socket.local_port)), from)
                     && takes(case, socket, (from, to), self.addressed.interfaces)
             });
             match (is_lost, &excuse) {

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
-    is_everywhere, owner_name, place, refuses_bind_of, service_port,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, cilium_range,
+    covers, is_everywhere, owner_name, place, refuses_bind_of, service_port,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -73,14 +73,14 @@ impl Node<'_, '_> {
         socket.local.is_unspecified() || socket.local.is_loopback() || self.addressed.local(socket.local).is_some()
     }
 
-    /// Whether NodePorts are served on an address; `None` if this depends on unread settings.
-    fn captures(&self, local: LocalAddress) -> Option<bool> {
-        self.addressed.assumptions.agree(|it| it.captures(local))
+    /// Whether the NodePort with a socket's number is served on an address; `None` if this depends on unread settings.
+    fn captures(&self, local: LocalAddress, socket: &Socket) -> Option<bool> {
+        self.addressed.assumptions.agree(|it| it.captures(local, socket.local_port))
     }
 
     /// Sockets that may lose most have the smallest rank.
     fn rank(&self, socket: &Socket) -> (bool, bool) {
-        let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it) == Some(false);
+        let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it, socket) == Some(false);
         let everywhere = socket.local.is_unspecified();
         let gets_less = !everywhere && self.addressed.local(socket.local).is_none_or(is_left_out);
         (gets_less, !everywhere)
@@ -196,10 +196,11 @@ impl Node<'_, '_> {
     /// only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let served = || self.addressed.local(ip).is_some_and(|it| self.captures(*it) == Some(true));
+        let served = || self.addressed.local(ip).is_some_and(|it| self.captures(*it, socket) == Some(true));
+        let in_range = || cilium_range(self.snapshot).is_ok_and(|range| range.contains(socket.local_port));
         let family = Family::of(ip);
         let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
-        refused && (ip.is_unspecified() || ip.is_loopback() || served())
+        refused && (ip.is_unspecified() || ip.is_loopback() && in_range() || served())
     }
 
     /// Whether the socket keeps a pod's hostPort for a container runtime. If true, another rule reports the pod. The
@@ -279,7 +280,7 @@ impl Node<'_, '_> {
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
-            && self.addressed.local(socket.local).is_some_and(|it| !it.vrf && self.captures(*it) == Some(false))
+            && self.addressed.local(socket.local).is_some_and(|it| !it.vrf && self.captures(*it, socket) == Some(false))
     }
 
     fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Evidence> {

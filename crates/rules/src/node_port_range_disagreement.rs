@@ -68,7 +68,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     }
     let mode = Ok(round.now.proxy_mode()?);
     let (who, setting, lost) = match claim.by {
-        Claimant::Cilium => ("Cilium", "node-port-range", "are served on fewer addresses"),
+        Claimant::Cilium => ("Cilium", "node-port-range", "are served only on the addresses for remote clients"),
         Claimant::Calico => ("Calico", "kubeNodePortRanges", "are treated as ports of the host in its policies"),
     };
     let summary = format!(
@@ -166,8 +166,7 @@ mod tests {
             world.with_config(|it| it.cilium = Some(CiliumConfig::default()))
         };
         let evidence = expect_problem(&RULE, &world("20000-32767"), &cluster());
-        let end = ": NodePorts 20000-29999 are served on fewer addresses.";
-        assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
+        assert!(evidence.summary.contains("NodePorts 20000-29999 are served only on"), "{}", evidence.summary);
         let (_, words) = evidence.values.iter().find(|(name, _)| *name == "Cilium").expect("its range");
         assert!(words.ends_with("which keeps the default)"), "{words}");
         expect_healthy(&RULE, &world("30000-32767"), &cluster());
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
         assert_eq!(
             evidence.summary,
-            "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are served on fewer addresses."
+            "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are served only on the addresses for remote clients."
         );
         assert!(
             evidence.values.contains(&("affected allocated ports", "33000 (default/web)".to_owned())),

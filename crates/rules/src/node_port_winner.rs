@@ -31,7 +31,8 @@ pub(super) fn winner(
     // On link-local addresses, neither claim answers.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
         let backing = case.backing_of(round, (service, port), Family::of(local.ip));
-        let outcome = assumption.outcome((local, port.protocol), vantage, backing);
+        let number = port.node_port.unwrap_or_default();
+        let outcome = assumption.outcome((local, (port.protocol, number)), vantage, backing);
         let (wins, lost) = match (assumption.node_port_or_host_port(outcome), outcome) {
             (Some(ClaimKind::NodePort), _) => (Winner::Service, true),
             (Some(_), Outcome::Pod) => (Winner::Pod, true),

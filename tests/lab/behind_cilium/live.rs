@@ -66,7 +66,7 @@ impl Behind {
     }
 
     #[track_caller]
-    fn start_all(release: Release, settings: &Further, further: &[&str], of_node: &[&str]) -> Self {
+    pub fn start_all(release: Release, settings: &Further, further: &[&str], of_node: &[&str]) -> Self {
         let inside = Inside::new();
         let wired = Wired::enter();
         further_addresses(&wired);
@@ -168,7 +168,7 @@ fn word(answer: Answer) -> &'static str {
 }
 
 #[track_caller]
-fn is_refused(address: &str, port: u16) -> bool {
+pub fn is_refused(address: &str, port: u16) -> bool {
     match TcpListener::bind((address, port)) {
         Ok(_) => false,
         Err(error) if error.kind() == ErrorKind::AddrInUse => true,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Bound, Who};
-use portreeve_dataplane::{Addressed, Own, Part, Round, owner_name, place, pod_of, serves, service_port};
+use portreeve_dataplane::{Addressed, Own, Part, Round, cilium_range, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
     Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, Process, Protocol, Reading, Service, Snapshot,
     Socket, Source, State, Unread, Why, text,
@@ -86,11 +86,10 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let host_ports = round.host_ports();
     let is_host_port = |port| host_ports.as_ref().is_ok_and(|it| it.ports().any(|(host_port, _)| host_port == port));
     if let (Ok(addressed), Ok(node_ports)) = (round.addressed(), round.node_ports()) {
-        let of_ports = CLAIMS / node_ports.ports().count().max(1) / 2;
-        let answering: BTreeMap<Family, Vec<IpAddr>> = Family::BOTH
-            .into_iter()
-            .map(|family| (family, answering(addressed, family).take(of_ports.clamp(1, ADDRESSES)).collect()))
-            .collect();
+        let of_ports = (CLAIMS / node_ports.ports().count().max(1) / 2).clamp(1, ADDRESSES);
+        // Outside of its NodePort range, Cilium serves fewer addresses.
+        let range = cilium_range(round.now);
+        let mut known: BTreeMap<(Family, bool), Vec<IpAddr>> = BTreeMap::new();
         for ((of_port, number), services) in node_ports.ports() {
             let Some(protocol) = bound(of_port) else { continue };
             let id = id(number, protocol, false);
@@ -110,9 +109,12 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
                 && !is_target
                 && !hides_pods
                 && !is_host_port((of_port, number));
+            let in_range = range.as_ref().is_ok_and(|range| range.contains(number));
             for family in served.iter().flat_map(|(service, _)| service.families) {
+                let find = || answering(addressed, *family, number).take(of_ports).collect();
                 let claim = |ip, is_refused| Claim { protocol, at: SocketAddr::new(ip, number), id, is_refused };
-                claims.extend(answering[family].iter().map(|ip| claim(*ip, is_certain)));
+                let answering = known.entry((*family, in_range)).or_insert_with(find);
+                claims.extend(answering.iter().map(|ip| claim(*ip, is_certain)));
                 claims.push(claim(every(*family), false));
             }
         }
@@ -139,11 +141,12 @@ fn are_held(round: &Round<'_>) -> Option<bool> {
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
 
-/// The addresses of a family on which the node certainly answers at NodePorts. On its other addresses, another proxy
+/// The addresses of a family on which the node certainly answers at a NodePort. On its other addresses, another proxy
 /// may bind the port.
-fn answering<'a>(addressed: &'a Addressed<'_>, family: Family) -> impl Iterator<Item = IpAddr> + use<'a> {
-    let locals = addressed.locals.iter().filter(move |local| Family::of(local.ip) == family);
-    locals.filter(|local| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true)).map(|local| local.ip)
+fn answering<'a>(addressed: &'a Addressed<'_>, family: Family, number: u16) -> impl Iterator<Item = IpAddr> + use<'a> {
+    let (locals, assumptions) = (addressed.locals.iter(), &addressed.assumptions);
+    let locals = locals.filter(move |local| Family::of(local.ip) == family);
+    locals.filter(move |local| assumptions.agree(|it| it.captures(**local, number)) == Some(true)).map(|local| local.ip)
 }
 
 /// The pods on the host's network that may be endpoints of the Service and use exactly this port. A user who may create
@@ -414,6 +417,17 @@ mod tests {
         let one = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = &[Family::V4]));
         let one = at(&claims(&one, &Groups::default()));
         assert!(one.iter().all(|(at, _)| !at.starts_with('[')), "{one:?}");
+    }
+
+    #[test]
+    fn behind_cilium_a_node_port_outside_of_its_range_is_claimed_on_fewer_addresses() {
+        let world = world().service("high", |it| it.node_port(33000)).with_mode(Mode::Cilium);
+        let all = at(&claims(&world, &Groups::default()));
+        let has = |local: &str| all.iter().any(|(at, is_refused)| at == local && *is_refused);
+        for (local, outside) in [("192.0.2.1", true), ("192.0.2.2", false), ("127.0.0.1", false)] {
+            assert!(has(&format!("{local}:30080")), "{local}: {all:?}");
+            assert_eq!(has(&format!("{local}:33000")), outside, "{local}: {all:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{
-    super::{backing::Backing, local_address::LocalAddress, outcome::Outcome},
+    super::{backing::Backing, by_port::Port, local_address::LocalAddress, outcome::Outcome},
     *,
 };
 use portreeve_facts::{
@@ -11,12 +11,15 @@ use portreeve_facts::{
 
 mod cilium;
 
+/// A NodePort in the default range.
+const WEB: Port = (Protocol::Tcp, 30080);
+
 fn assumptions(world: &Snapshot) -> Assumptions {
     Assumptions::of(world, world.kernel.interfaces.seen().expect("interfaces"), 60)
 }
 
 fn captured(world: &Snapshot, address: &str) -> Option<bool> {
-    assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(address), vrf: false }))
+    assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(address), vrf: false }, 30080))
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     assert_eq!(assumptions.ambiguity().source, Source::ProxyMode);
     // A socket at every address is also on a served address.
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
-    assert!(assumptions.at(true).iter().all(|it| it.captures(primary)));
+    assert!(assumptions.at(true).iter().all(|it| it.captures(primary, 30080)));
     assert!(assumptions.at(false).len() > assumptions.at(true).len());
     let mut bare = Snapshot::healthy().without_proxy();
     Arc::make_mut(seen(&mut bare.kernel.interfaces)).addresses.clear();
@@ -132,7 +135,7 @@ fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mod
 fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };
     let outcomes = |world: &Snapshot| -> Vec<Outcome> {
-        let ask = |it: &Assumption| it.outcome((to, Protocol::Tcp), Vantage::Loopback, Backing::Ready);
+        let ask = |it: &Assumption| it.outcome((to, WEB), Vantage::Loopback, Backing::Ready);
         assumptions(world).iter().map(ask).collect()
     };
     let mut world = Snapshot::healthy();
@@ -186,7 +189,7 @@ fn localhost_is_served_where_a_list_has_it_or_there_is_none() {
 #[test]
 fn an_address_in_a_vrf_is_served_where_it_is_listed() {
     let ask = |world: &Snapshot| {
-        assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(SECOND[0]), vrf: true }))
+        assumptions(world).agree(|assumption| assumption.captures(LocalAddress { ip: ip(SECOND[0]), vrf: true }, 30080))
     };
     let world = Snapshot::healthy();
     assert_eq!(ask(&world), Some(false));

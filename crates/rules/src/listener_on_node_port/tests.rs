@@ -5,7 +5,8 @@ use crate::{
     findings::Affected,
 };
 use portreeve_facts::{
-    CiliumConfig, Link, Protocol, ProxyConfig, Reading, ServiceKind, State, Why, WithoutBackend,
+    CiliumConfig, Claimant, Link, PortRange, Protocol, ProxyConfig, RangeClaim, Reading, ServiceKind, State, Why,
+    WithoutBackend,
     healthy::{PRIMARY, SECOND, World, daemon, gap, interfaces_of, ip, objects, proxy_holder, seen},
 };
 
@@ -687,6 +688,27 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
+}
+
+#[test]
+fn behind_cilium_a_node_port_outside_of_its_range_takes_nothing_where_remote_clients_are_not_served() {
+    use Vantage::{Node, Pods, Remote};
+    let world = |local: &str, ranges: Reading<Vec<PortRange>>| {
+        let mut world = web(30080).listens(local).with_mode(Mode::Cilium);
+        world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+        world
+    };
+    let of = |range: &str| Reading::Seen(vec![range.parse().expect("a range")]);
+    for local in ["127.0.0.1:30080", "127.0.0.53:30080", "192.0.2.2:30080"] {
+        expect_problem(&RULE, &world(local, of("30000-32767")), &subject());
+        expect_healthy(&RULE, &world(local, of("31000-31999")), &subject());
+        let unread = world(local, gap(Source::ConfigMaps, Why::Malformed));
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps, "{local}");
+    }
+    let everywhere = world("0.0.0.0:30080", of("31000-31999"));
+    assert_eq!(affects(&everywhere), (Severity::Critical, vec![Remote, Node, Pods]));
+    let evidence = expect_problem(&RULE, &everywhere, &subject());
+    assert!(evidence.values.iter().any(|(name, _)| *name == "after a restart"), "Cilium refuses the wildcard address");
 }
 
 /// Sockets of Go servers on `::` also serve IPv4, but `/proc/net` does not show this.

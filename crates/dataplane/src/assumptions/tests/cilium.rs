@@ -2,16 +2,20 @@
 
 use super::*;
 use crate::ExternalAddress;
-use portreeve_facts::{CiliumConfig, WithoutBackend};
+use portreeve_facts::{CiliumConfig, Claimant, RangeClaim, Reading, WithoutBackend};
 
 /// Who answers with Cilium: three groups of letters, for clients outside, clients on the node, and pods of the node.
 /// The letters of a group are the answers with a usable endpoint, no endpoint, and only remote endpoints. `?` means
 /// unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
+    under_cilium_at(world, address, WEB)
+}
+
+fn under_cilium_at(world: &Snapshot, address: &str, port: Port) -> String {
     let assumptions = assumptions(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
     let ask = |from, backing| {
-        let mut outcomes = assumptions.iter().map(|assumption| assumption.outcome((to, Protocol::Tcp), from, backing));
+        let mut outcomes = assumptions.iter().map(|assumption| assumption.outcome((to, port), from, backing));
         let first = outcomes.next().expect("an assumption");
         let letter = ["L", "P", "R", "T", "N", "U"][first as usize];
         if outcomes.all(|outcome| outcome == first) { letter } else { "?" }
@@ -60,6 +64,31 @@ fn the_list_of_cilium_counts_for_outsiders_only_and_for_the_families_in_it() {
     assert_eq!(under_cilium(&all, "198.51.100.1"), "??? ??? ???");
 }
 
+/// The range was not measured. Cilium's source code gives the results.
+#[test]
+fn outside_of_its_range_cilium_serves_the_node_and_its_pods_where_it_serves_outsiders() {
+    let with = |ranges: Option<Reading<Vec<PortRange>>>| {
+        let mut world = cilium(|_| {});
+        let claim = |ranges| RangeClaim { by: Claimant::Cilium, ranges, place: String::new() };
+        world.cluster.range_claims.extend(ranges.map(claim));
+        world
+    };
+    let high = (Protocol::Tcp, 33000);
+    let (default, wide) = (with(None), with(Some(Reading::Seen(vec!["30000-34095".parse().expect("a range")]))));
+    for address in [PRIMARY[0], PRIMARY[1], "203.0.113.1"] {
+        assert_eq!(under_cilium_at(&default, address, high), "PRR PUP PUP", "{address}");
+    }
+    for address in SECOND {
+        let at = |world| under_cilium_at(world, address, high);
+        assert_eq!([at(&default), at(&wide)], ["LLL LLL LLL", "LLL PUP PUP"], "{address}");
+    }
+    let unread = with(Some(gap(Source::ConfigMaps, Why::Malformed)));
+    assert_eq!(under_cilium_at(&unread, PRIMARY[0], high), "PRR PUP PUP");
+    assert_eq!(under_cilium_at(&unread, SECOND[0], high), "LLL ??? ???");
+    assert_eq!(assumptions(&unread).ambiguity().source, Source::ConfigMaps);
+    assert_eq!(under_cilium(&unread.with_user_mode(Mode::Cilium), SECOND[0]), "LLL PUP PUP", "the mode's default");
+}
+
 #[test]
 fn cilium_answers_without_an_endpoint_as_it_is_set() {
     let with = |without_backend, host_namespace_only| {
@@ -95,8 +124,7 @@ fn what_is_local_inside_is_so_for_the_node_and_its_pods_under_cilium() {
         let assumptions = assumptions(&cilium(|it| it.cilium = Some(config)));
         let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
         let assumption = assumptions.iter().next().expect("an assumption");
-        [Vantage::Remote, Vantage::Node, Vantage::Pods]
-            .map(|from| assumption.outcome((to, Protocol::Tcp), from, backing))
+        [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| assumption.outcome((to, WEB), from, backing))
     };
     let (pod, refused, unreachable) = (Outcome::Pod, Outcome::Refused, Outcome::Unreachable);
     let (reject, pass) = (WithoutBackend::Reject, WithoutBackend::Pass);
@@ -137,11 +165,11 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
 fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
     let ask = |change: &dyn Fn(&mut ProxyConfig)| {
         let assumptions = assumptions(&cilium(|it| change(it)));
-        let to = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
+        let (to, port) = (LocalAddress { ip: ip(PRIMARY[0]), vrf: false }, (Protocol::Sctp, 30080));
         [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| {
-            let outcomes = assumptions.iter().map(|it| it.outcome((to, Protocol::Sctp), from, Backing::Ready));
+            let outcomes = assumptions.iter().map(|it| it.outcome((to, port), from, Backing::Ready));
             outcomes.collect::<Vec<_>>().windows(2).all(|pair| pair[0] == pair[1]).then(|| {
-                assumptions.iter().next().expect("an assumption").outcome((to, Protocol::Sctp), from, Backing::Ready)
+                assumptions.iter().next().expect("an assumption").outcome((to, port), from, Backing::Ready)
             })
         })
     };
@@ -171,7 +199,7 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     assert!(assumptions(&with_link).mode_in_words().ends_with("mode, and with Cilium instead of kube-proxy"));
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     for world in [&unknown, &with_link] {
-        assert!(assumptions(world).at(true).iter().all(|it| it.captures(primary)));
+        assert!(assumptions(world).at(true).iter().all(|it| it.captures(primary, 30080)));
     }
     let known = Snapshot::healthy().address("cilium_host", "10.244.0.1");
     assert!(assumptions(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
@@ -187,8 +215,7 @@ fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() 
         let to = LocalAddress { ip: ip(PRIMARY[family]), vrf: false };
         let assumptions = assumptions(&world);
         let outcomes = assumptions.at(everywhere).iter();
-        let mut outcomes: Vec<_> =
-            outcomes.map(|it| it.outcome((to, Protocol::Tcp), Vantage::Remote, Backing::Ready)).collect();
+        let mut outcomes: Vec<_> = outcomes.map(|it| it.outcome((to, WEB), Vantage::Remote, Backing::Ready)).collect();
         outcomes.sort();
         outcomes.dedup();
         outcomes
@@ -201,7 +228,7 @@ fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() 
         let to = LocalAddress { ip: ip(PRIMARY[off.index()]), vrf: false };
         let assumptions = assumptions(&world);
         let mut off = assumptions.iter().filter(|it| it.settings.families_off == [off]);
-        off.all(|it| it.outcome((to, Protocol::Tcp), Vantage::Node, Backing::Ready) == Outcome::Listener)
+        off.all(|it| it.outcome((to, WEB), Vantage::Node, Backing::Ready) == Outcome::Listener)
     };
     assert!(Family::BOTH.into_iter().all(node), "where a family is off, the node is not served either");
 }

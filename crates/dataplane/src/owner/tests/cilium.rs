@@ -66,6 +66,33 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
 }
 
 #[test]
+fn behind_cilium_a_node_port_outside_of_its_range_is_where_remote_clients_are_served_and_nowhere_else() {
+    let in_range = |world: &Snapshot, ranges| {
+        let (mut world, by) = (world.with_mode(Mode::Cilium), portreeve_facts::Claimant::Cilium);
+        world.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
+        world
+    };
+    let of = |range: &str| Reading::Seen(vec![range.parse().expect("a range")]);
+    let web = web().listens("0.0.0.0:30080");
+    let (inside, outside) = (in_range(&web, of("30000-32767")), in_range(&web, of("31000-31999")));
+    let unread = in_range(&web, gap(Source::ConfigMaps, Why::Malformed));
+    for from in [Vantage::Remote, Vantage::Node, Vantage::Pods] {
+        for world in [&inside, &outside, &unread] {
+            assert_eq!(ask(world, from, PRIMARY[0]).0, Ok(Outcome::Pod), "{from:?}");
+        }
+    }
+    for (from, to) in [(Vantage::Node, SECOND[0]), (Vantage::Pods, SECOND[0]), (Vantage::Loopback, "127.0.0.1")] {
+        assert_eq!(ask(&inside, from, to).0, Ok(Outcome::Pod), "{from:?}");
+        assert_eq!(ask(&outside, from, to), (Ok(Outcome::Listener), Some(ClaimKind::Listener), None), "{from:?}");
+        assert_eq!(ask(&unread, from, to).0.expect_err("unread").source, Source::ConfigMaps, "{from:?}");
+    }
+    let taker = |it: World| it.external_ip(SECOND[0]).with(|service| service.ports[0].port = 30080);
+    let external = (Ok(Outcome::Pod), Some(ClaimKind::ExternalIp), Some(ClaimKind::Listener));
+    assert_eq!(ask(&outside.service("taker", taker), Vantage::Node, SECOND[0]), external, "beside it no NodePort");
+    assert!(ask(&inside.service("taker", taker), Vantage::Node, SECOND[0]).0.is_err());
+}
+
+#[test]
 fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
     let narrowed = |it: World| it.node_port(30080).with(|service| service.for_cilium.on_some_nodes = true);
     let world = Snapshot::healthy().service("web", narrowed);

@@ -1,7 +1,7 @@
 //! Ports on which Cilium refuses `bind`.
 
 use super::*;
-use portreeve_facts::CiliumConfig;
+use portreeve_facts::{CiliumConfig, Claimant, PortRange, RangeClaim};
 
 #[test]
 fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
@@ -83,6 +83,26 @@ fn without_this_nodes_name_a_pod_of_any_node_may_be_refused_here() {
     assert_eq!(expect_unknown(&RULE, &unread(30100, Why::NotPermitted), &node).source, Source::Nodes);
     expect_healthy(&RULE, &unread(9100, Why::NotPermitted), &node);
     expect_healthy(&RULE, &unread(30100, Why::NotRequested), &node);
+}
+
+#[test]
+fn outside_of_its_range_cilium_refuses_no_address_on_which_it_serves_no_remote_clients() {
+    let world = |host_ip: &str, ranges: Reading<Vec<PortRange>>| {
+        let host_ip = Some(ip(host_ip));
+        let mut world = exporter(|pod| pod.ports[0].host_ip = host_ip)
+            .service("web", |it| it.node_port(9100))
+            .with_mode(Mode::Cilium);
+        world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+        world
+    };
+    let of = |range: &str| Reading::Seen(vec![range.parse().expect("a range")]);
+    for host_ip in ["127.0.0.1", SECOND[0]] {
+        expect_problem(&RULE, &world(host_ip, of("9000-9999")), &subject());
+        expect_healthy(&RULE, &world(host_ip, of("30000-32767")), &subject());
+        let unread = world(host_ip, gap(Source::ConfigMaps, Why::Malformed));
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps, "{host_ip}");
+    }
+    expect_problem(&RULE, &world(PRIMARY[0], of("30000-32767")), &subject());
 }
 
 #[test]
