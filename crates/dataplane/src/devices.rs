@@ -58,7 +58,7 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium by itself chooses a link that has an address.
+    /// Whether Cilium detects a link with an address as a device, if `devices` does not name the link.
     fn detected(&self, name: &str) -> Option<bool> {
         let link = self.link(name)?;
         let kind = link.kind.as_deref();
@@ -215,7 +215,7 @@ mod tests {
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
-            // Snapshots of earlier versions have gateways only.
+            // Snapshots of earlier Portreeve versions have gateways, but no default links.
             interfaces.default_links = None;
             let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();

@@ -22,7 +22,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Text for evidence, after the words "... are answered by".
+    /// A verb phrase for evidence, for example `to 192.0.2.1 are refused`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Listener => "reach the listener",
