@@ -19,8 +19,8 @@ pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> 
     }
 }
 
-/// `more` is an unread input that may hide more losses. If connections from outside are lost, `more` is left out,
-/// because this loss is already the largest.
+/// Adds `more` to the evidence: an unread input that may hide more losses. If connections from outside are lost, `more`
+/// is left out, because no loss is larger.
 pub(super) fn at_least(evidence: Evidence, more: Option<&Gap>) -> Evidence {
     let more = more.filter(|_| !evidence.affects.contains(&Vantage::Remote));
     evidence.each("other connections", more.map(|gap| format!("unknown: {}", gap.detail)))

@@ -158,8 +158,8 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     }
     let (source, why, who) = match whose {
         Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
-        // The scan does not count connections in a very small range, and a user can give a pod such a range. So the
-        // missing count does not decide the result.
+        // A user can give a pod such a small range that the scan does not count the pod's connections. With
+        // `Ambiguous`, the missing count does not change the result of a command.
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
@@ -283,7 +283,7 @@ fn is_enough(limits: &Limits, destination: &DestinationUse, ports: &Ports, set: 
 
 const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
 
-/// A remedy that adds fewer ports is not listed.
+/// A remedy must add more ports than this number.
 const FEW: u32 = 1024;
 
 /// The range of a pod that needs many ports: all unprivileged ports.
@@ -569,8 +569,7 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // The node has as many sockets as `every` says. On the ports 40000-49999, 700 connections go to one
-        // destination.
+        // `every` is the number of the node's sockets. On the ports 40000-49999, 700 connections go to one destination.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-/// Connections hang as soon as the running agent ends.
+/// The problem of an agent that cannot restart. Connections hang as soon as the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("no-start"), snapshot);

@@ -7,10 +7,10 @@
 //! To add a rule, copy the shortest rule, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its
 //! variant or its id in `ids.rs`. CONTRIBUTING.md lists the other files.
 
-pub mod findings; // the words of rules
+pub mod findings; // the types of findings
 pub mod ids; // the list of problems
-pub mod ledger; // the start of findings
-pub mod lint; // conflicts of manifests
+pub mod ledger; // the open findings
+pub mod lint; // problems in manifests
 
 mod address_announced_elsewhere;
 mod assumed;
