@@ -104,7 +104,7 @@ impl Node<'_, '_> {
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
         let (is_undefined, is_left_out) = (Cell::new(false), Cell::new(false));
-        // If the order of the pod and a NodePort is not defined, the loss belongs to another rule.
+        // If the connection may reach the pod or the NodePort, another rule reports the loss.
         let counts = |to: LocalAddress, outcome: Option<Outcome>| {
             let is_external = |it: &Claim<'_>| matches!(it, Claim::External(address, _) if address.ip == to.ip);
             let counts = outcome.is_some() || services.iter().any(is_external);

@@ -216,8 +216,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs each rule when the caller asks for its result, so that only one rule's judgements are in memory at once. If a
-/// rule panics, the other rules still run.
+/// Runs each rule when the caller takes its result, so that only one rule's judgements are in memory. If a rule panics,
+/// the other rules still run.
 pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

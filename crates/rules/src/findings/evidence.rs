@@ -149,8 +149,8 @@ impl Evidence {
     }
 
     /// Merges two problems of one subject, port and protocol. The worse problem keeps its sentence and severity.
-    /// Vantage points and values are merged, and each remedy ends both problems. If one of the problems is about this
-    /// node, the merged problem is about this node: a report of another node must not replace it.
+    /// Vantage points and values are merged, and each remedy ends both problems. A problem of this node stays a problem
+    /// of this node after the merge, because a report of another node must not replace the problem.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };
