@@ -76,7 +76,7 @@ impl Assumption {
     }
 
     /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] gives the
-    /// outcome that a client of a protocol sees.
+    /// outcome that the client sees with a protocol.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = self.captures_from(to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -113,8 +113,8 @@ impl Assumption {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// Whether the claim `one` gets the connection, not the claim `other` of the same kind, whichever the proxy
-    /// programs first. kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
+    /// Whether the claim `one` gets the connection, even if the proxy programs the claim `other` of the same kind
+    /// first. kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
     pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
         let first = self.plane.external_ip_or_node_port;
         (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))

@@ -18,7 +18,7 @@ pub(super) struct Devices<'a> {
 }
 
 impl<'a> Devices<'a> {
-    /// Cilium's devices from the setting `devices`, otherwise from the Node's addresses.
+    /// Cilium's devices: the devices that the setting `devices` names, or that Cilium detects.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
         let is_link = |name: &str| interfaces.has_link(name) || interfaces.of(name).next().is_some();
         let is_stranger = |entry: &String| !entry.starts_with('!') && !entry.ends_with('+') && !is_link(entry);

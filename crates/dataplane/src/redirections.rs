@@ -80,7 +80,7 @@ impl<'a> Redirections<'a> {
         self.by_ip.get(&ip).into_iter().flatten().copied()
     }
 
-    /// The owner of the target address in words, if no pod that is known to be here has the redirection.
+    /// The owner of the target address in words, for a redirection that belongs to no known pod of this node.
     pub fn whose(&self, redirection: &Redirection) -> String {
         match self.pod_at(redirection) {
             Some(Pod { namespace, name, finished: true, .. }) => {

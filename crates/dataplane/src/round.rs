@@ -234,8 +234,8 @@ impl<'a> Round<'a> {
         self.derived.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read. `None` if the scan did not request redirections, as in
-    /// older snapshots.
+    /// The reason why redirections of hostPorts were not read. `None` if redirections were not requested, for example
+    /// in older snapshots.
     pub fn unread_redirections(&self) -> Option<Gap> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }

@@ -51,7 +51,7 @@ pub(super) enum Setting {
     /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
     Version,
-    /// The devices that Cilium serves, their addresses, the families, SCTP, and external IPs on other devices.
+    /// Settings of Cilium: devices and their addresses, families, SCTP, and external IPs on other devices.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,

@@ -73,7 +73,7 @@ pub(super) fn answers(
 }
 
 /// Whether this device certainly receives no packets of this node's pods. A veth with the default route leads to other
-/// machines. For a bridge this is uncertain, because pods may be on the bridge.
+/// machines. A bridge is uncertain, because pods may be on the bridge.
 fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
     match device.kind.as_deref() {
         None | Some("bond" | "team" | "vlan" | "dummy") => true,

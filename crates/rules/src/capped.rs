@@ -100,8 +100,8 @@ pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket
     [first, others].concat()
 }
 
-/// Judges the first sockets of a port. Merges the losses into one problem. Also returns the reasons why the loss of a
-/// socket is unknown, or why sockets were not judged or are not reported. [`in_order`] sorts the sockets.
+/// Judges the first sockets of a port, which [`in_order`] sorted. Merges the losses into one problem. Also returns the
+/// reasons why the loss of a socket is unknown, or why sockets were not judged or are not reported.
 pub(super) fn of_sockets(
     (protocol, number): Port,
     sockets: &[(&Socket, usize)],

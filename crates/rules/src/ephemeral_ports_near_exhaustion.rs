@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
-/// If namespaces were not read, the result for each pod is unknown.
+/// The judgements of all pods. If network namespaces were not read, each result is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
@@ -146,7 +146,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The missing count of connections, or `None` if the count is known, or if no destination can use most of these ports.
+/// The reason why a count is missing. `None` if all counts are known, or if no destination can use most of these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();

@@ -169,7 +169,7 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Cilium serves the Node's address unless Cilium's settings list other addresses.
+    /// Whether some outgoing connections hang. Without a list of addresses, Cilium serves the Node's address.
     fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
         Ok(match mode {
             Mode::Ipvs => true,

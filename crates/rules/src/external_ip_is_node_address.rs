@@ -435,8 +435,8 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 }
 
 /// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
-/// addresses. A Service may claim any number of other Nodes' addresses, so the rule judges only the first of these,
-/// InternalIPs before others. The remedies cover only the judged addresses.
+/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to such addresses are
+/// judged, InternalIPs before others. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();

@@ -125,7 +125,7 @@ impl Node<'_, '_> {
             // `listener-on-node-port` reports the process, because the process loses the connections to the NodePort or
             // to the pod.
             Judged::Depends { .. } if is_left_out.get() && excuse.is_ok() => return None,
-            // The runtime opens the hostPort of a pod that starts.
+            // The socket is the runtime's: the runtime opens the hostPort while the pod starts.
             Judged::Certain(..) if opens() => return None,
             Judged::Depends { on, .. } if unsettled(self.snapshot, pod).as_ref() == Some(&on) && opens() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
@@ -236,8 +236,8 @@ impl Node<'_, '_> {
 }
 
 /// Whether a container runtime may have opened this socket to hold a hostPort. A process in a pod is not a container
-/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort this
-/// is not enough, because the node may have only one hostPort.
+/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort,
+/// these sockets are not enough, because the node may have only one hostPort.
 ///
 /// # Errors
 /// If the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the runtime is

@@ -16,8 +16,8 @@ const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// the kernel drops the packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none
 /// of 100,000 fails.
 const FULL: u32 = 98;
-/// The same percentage for an assumed range, which is from the lowest to the highest used port. This percentage must be
-/// high, because a few used ports may be next to each other by chance.
+/// If this percentage of an assumed range is in use, the range is nearly used up. The assumed range is from the lowest
+/// to the highest used port. The percentage is high, because a few used ports may be neighbours by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {

@@ -72,8 +72,8 @@ impl PolicyParameters {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The parameters by their names. If a value is not certain, its parameter is missing, and its policy judges
-    /// nothing.
+    /// The parameters by their names. If a value is not certain, the parameter is missing, and the policy that needs
+    /// the value judges nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {

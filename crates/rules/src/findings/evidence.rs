@@ -34,8 +34,8 @@ pub struct Evidence {
     pub beside: Vec<ClaimOf>,
 }
 
-/// The parts of a problem whose change is reported again. The other parts may change from scan to scan. For example,
-/// while a proxy does not answer, fewer vantage points are certain.
+/// If one of these parts of a problem changes, the problem is reported again. The other parts may change from scan to
+/// scan. For example, while a proxy does not answer, fewer vantage points are certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.

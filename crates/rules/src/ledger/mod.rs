@@ -90,7 +90,7 @@ pub enum Clearance {
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// A problem that has not lasted long enough: the time of its first round.
+    /// For each problem that has not lasted long enough: the time of its first round.
     pending: BTreeMap<Key, RoundTime>,
     unknown: Vec<Unknown>,
 }

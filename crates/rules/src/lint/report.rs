@@ -21,7 +21,7 @@ pub struct LintReport {
     pub findings: Vec<PlacedFinding>,
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not judge some object, without the subject.
+    /// Rules that could not judge some object. The entries name no subject.
     pub unknown: Vec<Unknown>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
