@@ -79,8 +79,8 @@ impl Network<'_> {
         Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
-    /// Whether the peer of a connection is a server: a Service, or an address to which the pod has a connection from
-    /// another local port too.
+    /// Whether the peer of a connection is a server: a Service, or an address that another local port of the pod is
+    /// connected to.
     ///
     /// # Errors
     /// If the peer may be an unread Service.
