@@ -23,7 +23,7 @@ pub struct Assumption {
 }
 
 impl Assumption {
-    /// The mode.
+    /// The mode of the data plane.
     pub fn mode(&self) -> Mode {
         self.plane.mode
     }
@@ -69,18 +69,18 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether a Service gets the new connections to an address, for at least one [`Backing`].
+    /// Whether at least one [`Backing`] gives a Service the new connections to an address.
     pub fn may_take(&self, address: LocalAddress, port: Port) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, port), *from))
     }
 
-    /// Whether a Service gets the new connections from one vantage point, for at least one [`Backing`].
+    /// Whether at least one [`Backing`] gives a Service the new connections from one vantage point.
     pub fn may_take_from(&self, to: (LocalAddress, Port), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
     /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] gives the
-    /// outcome that a client of a protocol sees.
+    /// outcome that the client sees with a protocol.
     pub fn outcome(&self, (to, (protocol, number)): (LocalAddress, Port), from: Vantage, backing: Backing) -> Outcome {
         let captured = self.captures_from((to, number), from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -112,21 +112,20 @@ impl Assumption {
     }
 
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
-    /// the order of the claims is not defined.
+    /// either claim may get the connection.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// Whether the claim `one` gets the connection, in both orders with the claim `other` of the same kind. The order
-    /// of claims of one kind is not defined: kube-proxy goes through its Services in random order (kubernetes
-    /// pkg/proxy, `svcPortMap`).
+    /// Whether the claim `one` gets the connection, even if the proxy programs the claim `other` of the same kind
+    /// first. kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
     pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
         let first = self.plane.external_ip_or_node_port;
         (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))
     }
 
-    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if the order of the
-    /// claims is not defined.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if either claim may
+    /// get the connection.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }

@@ -1,5 +1,4 @@
-//! All assumptions about this node's data plane that are possible. Each possible value of an unread input makes an
-//! assumption.
+//! All possible assumptions about this node's data plane: one assumption for each possible value of an unread input.
 
 use std::net::IpAddr;
 
@@ -21,13 +20,13 @@ use portreeve_facts::{
 /// All possible assumptions about the data plane. A verdict is certain if the verdict is true in all these assumptions.
 #[derive(Debug)]
 pub struct Assumptions {
-    /// At least one assumption. If an unread setting of an assumption excludes all addresses of this node, or a family,
-    /// the assumption is at the end.
+    /// At least one assumption. Assumptions with an unread setting that excludes a family, or all addresses of this
+    /// node, are at the end.
     list: Vec<Assumption>,
     /// The number of assumptions in `list` before the first one that excludes addresses.
     serving: usize,
-    /// The assumptions with every possible setting, if the user named only the mode. In this case, `list` has only the
-    /// mode's defaults.
+    /// If the user named only the mode: the assumptions with every possible setting. `list` then has only the mode's
+    /// defaults.
     unassumed: Option<Vec<Assumption>>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
@@ -36,8 +35,8 @@ pub struct Assumptions {
     node_port_addresses: Option<Vec<String>>,
     /// The unread input that a verdict names if the assumptions disagree.
     missing: Option<Gap>,
-    /// Whether kube-proxy has had queued changes for some time. Verdicts describe the node after kube-proxy applies
-    /// these changes.
+    /// Whether kube-proxy has queued changes that are older than `lag_seconds` of [`Self::of`]. Verdicts describe the
+    /// node after kube-proxy applies these changes.
     behind: bool,
     /// The name of an unmeasured data plane that has a link on this node.
     unmeasured: Option<&'static str>,
@@ -89,7 +88,7 @@ impl Assumptions {
         if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
     }
 
-    /// All assumptions with every possible setting. `None` if [`Self::at`] assumes no defaults.
+    /// The assumptions with every possible setting, if [`Self::at`] assumes defaults. Otherwise `None`.
     pub fn unassumed(&self) -> Option<&[Assumption]> {
         self.unassumed.as_deref()
     }
@@ -144,8 +143,8 @@ impl Assumptions {
     }
 }
 
-/// [`Assumptions::list`] with [`Assumptions::serving`], and the unread input that decides between the assumptions. If
-/// `config` is `None`, each data plane uses the [`Config`] of its own mode.
+/// Returns [`Assumptions::list`], [`Assumptions::serving`] and the unread input that decides between the assumptions.
+/// If `config` is `None`, each data plane uses the [`Config`] of its own mode.
 fn possible(
     planes: &[&'static DataPlane],
     config: Option<&Config<'_>>,
@@ -275,7 +274,7 @@ fn assumptions(
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut assumptions = Vec::new();
-    // If it is unknown whether Cilium serves a device, both values are possible.
+    // If it is unknown whether Cilium serves a device, one assumption serves the device and one does not.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
@@ -324,7 +323,7 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
 
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// Portreeve tries at most this number of addresses as the primary address. If the node has more addresses, one extra
+/// The largest number of addresses that are tried as the primary address. If the node has more addresses, one extra
 /// assumption has no primary address.
 const MOST_PRIMARIES: usize = 16;
 
@@ -369,8 +368,8 @@ const UNKNOWN_DETECTOR: &str =
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
-/// The two cases of an unknown detector. Two cases are enough for two families, because a verdict uses the detector of
-/// one family.
+/// The possible values if the detector is unknown. Both families have the same value, because a verdict uses the
+/// detector of only one family.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
@@ -385,7 +384,7 @@ fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<De
             let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
             (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
         }
-        // kube-proxy does not start before its Node has a CIDR. So a missing CIDR was not read.
+        // kube-proxy does not start before its Node has a CIDR. If no CIDR is known, the CIDR exists, but was not read.
         Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
             [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
             families => (vec![of(families)], None),

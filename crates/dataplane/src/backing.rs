@@ -1,9 +1,9 @@
 //! The endpoints behind a Service port. Most outcomes depend on these endpoints.
 
-/// The endpoints of a Service port in one family (kubernetes pkg/proxy/topology.go).
+/// Whether a Service port has endpoints in one family, and on which nodes (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// An endpoint that traffic from outside can reach through this node.
+    /// At least one endpoint that traffic from outside can reach through this node.
     Ready,
     /// No usable endpoint.
     Empty,

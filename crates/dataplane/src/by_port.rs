@@ -1,4 +1,4 @@
-//! An index by protocol and port. A packet, a `bind` and an answer each have a protocol and a port.
+//! An index by protocol and port.
 
 use super::contest::alike;
 use portreeve_facts::{Protocol, Socket};
@@ -60,8 +60,8 @@ impl<T> ByPort<T> {
     }
 }
 
-/// Sockets by their local ports. Sockets of one port are sorted by address, so the result does not depend on the order
-/// in the kernel's files.
+/// Sockets by their local ports. Sockets of one port are sorted by address. The result does not depend on the order of
+/// lines in the kernel's files.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
     let mut sockets: Vec<_> = sockets.iter().collect();
     sockets.sort_by_key(|socket| (alike(socket), socket.inode));

@@ -20,7 +20,7 @@ pub(super) enum Doubt {
 /// A doubt, and two numbers that identify its object, for example the object's address in memory.
 pub(super) type Question = (Doubt, usize, usize);
 
-/// One case: a value for every unread input that the judgement used. An input that was read makes no cases.
+/// One case: a value for every unread input that the judgement used. A case leaves out inputs that were read.
 #[derive(Debug, Default)]
 pub struct Case {
     choices: Vec<Choice>,
@@ -50,7 +50,7 @@ impl Case {
         options[chosen]
     }
 
-    /// Returns false after the last case.
+    /// Moves to the next case. Returns false after the last case.
     fn next(&mut self) -> bool {
         while let Some(last) = self.choices.last_mut() {
             if last.chosen + 1 < last.options {
@@ -68,7 +68,7 @@ pub trait Loss: Sized + Clone + PartialEq {
     /// The common part of two losses; `None` if the losses have no common part.
     fn meet(self, other: &Self) -> Option<Self>;
 
-    /// The union of two losses. A rule that needs only *some loss* keeps this default.
+    /// The union of two losses. A rule that needs to know only whether there is a loss keeps this default.
     #[must_use]
     fn join(self, _: Self) -> Self {
         self
@@ -86,7 +86,7 @@ pub enum Judged<T> {
     Depends {
         /// The unread input.
         on: Gap,
-        /// The largest loss of the judged cases. An undecidable case ends the judgement.
+        /// The union of the losses of all judged cases. After a case that cannot be decided, no other case is judged.
         ever: Option<T>,
     },
 }
@@ -95,7 +95,7 @@ pub enum Judged<T> {
 /// stranger can have any number of unread inputs.
 const MOST_CASES: usize = 256;
 
-/// The index of an assumption, the choices of a case, and the number of the loss in this case. Zero means no loss.
+/// The index of an assumption, the choices of a case, and the position of the case's loss, from 1. Zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
 /// Folds the losses of every case of every assumption into one result. Every conclusion from cases is drawn here.
@@ -159,10 +159,10 @@ pub(super) fn over<T: Loss>(
             }
         }
     }
-    // If some case has no loss, the only difference that matters is loss or no loss.
+    // If some case has no loss, all losses are treated as equal.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    // A stable sort by kind keeps the order of use within a kind. Memory addresses differ from run to run, so the sort
-    // ignores them.
+    // The sort is stable and compares only the kinds of doubts, because memory addresses differ from run to run. Doubts
+    // of one kind stay in the order in which the judgement used them.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
@@ -219,7 +219,7 @@ pub enum Stratum {
     Any,
     /// The defaults of the mode, if the user named a mode and its settings were not read.
     Defaults,
-    /// All settings with which the proxy serves both families, and an address of this node. The settings were not read.
+    /// All unread settings with which the proxy serves both families and an address of this node.
     Served,
 }
 
@@ -237,7 +237,7 @@ impl Stratum {
 impl Addressed<'_> {
     /// The loss of a socket. `everywhere` is true if the socket is on every address of this node. If possible settings
     /// give different losses, the result assumes the defaults of the mode that the user named. If the user named no
-    /// mode, `everywhere` leaves out unread settings that exclude a family or all addresses of this node.
+    /// mode, such a socket ignores unread settings that exclude a family or all addresses of this node.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,

@@ -79,7 +79,7 @@ pub fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protoco
     has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
 }
 
-/// Whether Cilium's Envoy answers for a Service, whatever endpoints the Service has (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
+/// Whether Cilium's Envoy answers for a Service, with or without endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`).
 pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
     service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
@@ -133,7 +133,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// If `host_namespace_only` is on and `wildcard_entries` is unknown, `wildcard_entries` may have either value.
+/// The possible configurations: if `host_namespace_only` is on, an unknown `wildcard_entries` may have either value.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
@@ -176,8 +176,8 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // If Cilium does not translate a pod's `connect`, Cilium translates the pod's packets on the node. The outcomes are
-    // equal, except for how a connection is refused.
+    // If Cilium does not translate a pod's `connect`, Cilium translates the pod's packets on the node. Both
+    // translations have the same outcome, but refuse a connection in different ways.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
@@ -189,7 +189,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     };
     let is_own = matches!(connection.from, Vantage::Node | Vantage::Loopback);
     let backing = connection.backing;
-    // The node and its pods are inside the cluster, so internalTrafficPolicy applies to them.
+    // internalTrafficPolicy applies to clients inside the cluster: the node and its pods.
     let is_inside = connection.from != Vantage::Remote;
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
@@ -209,8 +209,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Cilium's map has one entry for the address and port, with the endpoints of the Service that was programmed last. In
-/// Cilium's source code since 1.19.7, the NodePort's endpoints win if the NodePort is served
+/// If an external IP and a NodePort have the same address and port, Cilium's map has one entry, for the Service that
+/// was programmed last. In Cilium's source code since 1.19.7, a served NodePort wins
 /// (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). This function does not know Cilium's version.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None

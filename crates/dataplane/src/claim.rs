@@ -52,8 +52,8 @@ pub enum Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// This claim, then the other claims. Another claim of the same Service port is left out, because it leads to the
-    /// same endpoints.
+    /// This claim, then the other claims. Another claim of the same Service port is left out, because both claims lead
+    /// to the same endpoints.
     pub fn first_of(self, claims: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let port = |it: &Self| match it {
             Self::External(_, port) | Self::NodePort(_, port) => Some(ptr::from_ref(*port)),

@@ -1,4 +1,4 @@
-//! The claims that objects of the API server declare, on any node. These claims are known without a scan.
+//! The ports that Services and Pods claim in the API server, on any node. No scan of a node is needed for these claims.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub enum DeclaredField {
     HostNetwork,
 }
 
-/// Every object that claims a port, Services first.
+/// Every object that claims the port `number`: first Services, then pods.
 pub fn declarations(services: &[Arc<Service>], pods: &[Arc<Pod>], number: u16) -> Vec<Declaration> {
     let of_services = services.iter().flat_map(|service| {
         service.numbers().filter(move |(its, _)| *its == number).map(move |(_, port)| Declaration {

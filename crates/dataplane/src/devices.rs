@@ -18,7 +18,7 @@ pub(super) struct Devices<'a> {
 }
 
 impl<'a> Devices<'a> {
-    /// Cilium's devices from the setting `devices`, otherwise from the Node's addresses.
+    /// Cilium's devices: the devices that the setting `devices` names, or that Cilium detects.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
         let is_link = |name: &str| interfaces.has_link(name) || interfaces.of(name).next().is_some();
         let is_stranger = |entry: &String| !entry.starts_with('!') && !entry.ends_with('+') && !is_link(entry);
@@ -58,7 +58,7 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium by itself chooses a link that has an address.
+    /// Whether Cilium detects a link with an address as a device, if `devices` does not name the link.
     fn detected(&self, name: &str) -> Option<bool> {
         let link = self.link(name)?;
         let kind = link.kind.as_deref();
@@ -215,7 +215,7 @@ mod tests {
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
-            // Snapshots of earlier versions have gateways only.
+            // Snapshots of earlier Portreeve versions have gateways, but no default links.
             interfaces.default_links = None;
             let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();

@@ -100,7 +100,7 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// Every possible backing.
+    /// Every possible backing of a Service port in one family.
     pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
         let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
         match self.backing(service, port, family) {
@@ -116,7 +116,7 @@ impl<'a> Endpoints<'a> {
         service.families.iter().map(move |family| format!("{family}: {}", self.in_words(service, port, *family)))
     }
 
-    /// `2 usable, 1 on this node`, for evidence.
+    /// The numbers of endpoints for evidence, for example `2 usable of 3, 1 on this node`.
     pub fn in_words(&self, service: &Service, port: &ServicePort, family: Family) -> String {
         match self.endpoints(service, port, family) {
             Ok(_) if self.cilium == Some(true) && is_of_envoy(service, port.protocol) => {

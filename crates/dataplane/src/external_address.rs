@@ -12,18 +12,18 @@ pub struct ExternalAddress<'a> {
     pub service: &'a Service,
     /// The address.
     pub ip: IpAddr,
-    /// The field of the Service with the address.
+    /// The field of the Service that has the address.
     pub field: Field,
 }
 
 impl<'a> ExternalAddress<'a> {
-    /// Every external address of a Service that this node's proxy serves: external IPs first, then the load balancer's
-    /// addresses.
+    /// Every external address of a Service, if this node's proxy serves the Service: external IPs first, then the load
+    /// balancer's addresses.
     pub fn of(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
         let mut known = HashSet::new();
-        // A user can list one address a thousand times in a Service. Only the first place of an address is used.
+        // A user can list one address a thousand times in a Service. An address is returned once, for its first field.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         let is_served = snapshot.proxy_serves(service);
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
@@ -46,8 +46,8 @@ impl<'a> ExternalAddress<'a> {
         Part::Address(self.field)
     }
 
-    /// The cluster IPs of a Service that this node's proxy serves. Rules compare cluster IPs with external addresses of
-    /// other Services.
+    /// The cluster IPs of a Service, if this node's proxy serves the Service. Rules compare cluster IPs with external
+    /// addresses of other Services.
     pub fn cluster_ips(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let is_served = snapshot.proxy_serves(service);
         service.cluster_ips.iter().filter(move |_| is_served).map(move |ip| Self {
@@ -81,7 +81,7 @@ mod tests {
         service.external_ips.push(ip("198.51.100.9"));
         service.external_ips.insert(0, ip(PEER));
         let fields: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| claim.field).collect();
-        // A patch needs the index of each field.
+        // A patch needs the index of each external IP.
         assert_eq!(fields, [Field::ExternalIps(0), Field::ExternalIps(2), Field::LoadBalancer]);
         service.proxy_name = Some("other".to_owned());
         assert_eq!(ExternalAddress::of(&world, &service).count(), 0);

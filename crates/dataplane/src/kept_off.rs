@@ -1,5 +1,5 @@
-//! Parts of a Service that a node with Cilium may not serve: annotations exclude a part, or another Service has the
-//! same address. kube-proxy serves all parts.
+//! Parts of a Service that a node with Cilium perhaps does not serve: annotations exclude a part, or another Service
+//! has the same address. kube-proxy serves all parts.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -48,9 +48,9 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
     }
 }
 
-/// The reason why it is unknown which label Cilium requires of a Service. If no Service has such a label, Cilium
-/// requires no label. Otherwise, Cilium would serve no Service. `None` if the user named the mode, because then the
-/// default applies: no label.
+/// The reason why it is unknown which `service-proxy-name` label Cilium requires. `None` if no Service has this label:
+/// if Cilium required the label, Cilium would serve no Service. `None` also if the user named the mode, because then
+/// the default applies: no label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
     let unread = unread.filter(|_| snapshot.overrides.mode().is_none())?;

@@ -16,7 +16,7 @@ pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether the proxy is certainly a kube-proxy before 1.37, which has no feature gate for loopback (KEP-6032).
+/// Whether the proxy is certainly a kube-proxy before 1.37, without the feature gate for loopback (KEP-6032).
 pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
     let newest = version(snapshot).map(|(major, minor, _)| (major, minor)).or_else(|| {
         let (major, minor) = kubelet_version(snapshot)?;
@@ -74,7 +74,7 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
-/// For each family, an address that no node has. So a list of these addresses has no address of this node.
+/// Networks that contain no address of any node, one for each family.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
 fn listing(list: &[&str]) -> ProxyConfig {
@@ -93,7 +93,7 @@ pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()
 }
 
-/// The configuration is complete: a setting that is absent has its default.
+/// The configuration itself: an absent setting has its default, so there is no other possible configuration.
 pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }

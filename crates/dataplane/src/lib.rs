@@ -27,7 +27,7 @@ mod local_address;
 mod outcome;
 mod vantage;
 
-// Assumptions and cases for unread inputs, and the results that are true for all of them.
+// Assumptions and cases for unread inputs, and the results that all assumptions and cases share.
 mod assumption;
 mod assumptions;
 mod cases;

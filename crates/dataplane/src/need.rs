@@ -1,5 +1,5 @@
-//! Servers that need to listen on a port of this node, with or without a socket. A server can listen only if `bind`
-//! succeeds.
+//! Servers that need to listen on a port of this node, even if they have no socket now. A server can listen only if
+//! `bind` succeeds.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use portreeve_facts::{
     ServiceKind, Snapshot, Socket, Source, Unread, WaitingPod, Why, if_requested, lists_bound,
 };
 
-/// A need for one port and protocol, with its reason.
+/// A server's need to listen on one port and protocol. The variant is the reason.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
     /// A hostNetwork pod of this node declares the port.
@@ -67,8 +67,8 @@ impl<'a> Need<'a> {
     ///
     /// # Errors
     ///
-    /// When the need is uncertain. It may be unknown whether Cilium serves the Service's health checks on this node. It
-    /// may also be unknown whether kube-proxy runs, and which health port kube-proxy has.
+    /// When it is unknown whether Cilium serves the Service's health checks on this node, whether kube-proxy runs, or
+    /// which health port kube-proxy has.
     pub fn is_there(self, round: &Round<'_>) -> Result<bool, Gap> {
         let snapshot = round.now;
         match self {
@@ -83,16 +83,16 @@ impl<'a> Need<'a> {
 
     /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. `guard`
     /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
-    /// hostPorts are reserved even without a need.
+    /// hostPorts are always reserved.
     pub fn is_to_reserve(self, number: u16) -> bool {
         match self {
             Self::Declared(..) | Self::HostPort(..) => true,
-            // A probe expects a server on its port. The port is reserved for whatever program answers the probe.
+            // A probe expects that some program answers on the port.
             Self::Probe(..) => true,
             // kube-proxy starts later than the node's first connections, so kube-proxy's ports are reserved before
             // kube-proxy listens.
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
-            // Daemons often let the kernel choose a port. A listener in the default range may have its port by chance.
+            // Daemons often let the kernel choose a port of this range, and get another port after a restart.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
             // A tenant's container can write any message, and must not be able to reserve a port with a message.
             Self::Reported(..) => false,
@@ -233,8 +233,8 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// The assumption that no socket is bound to this TCP port without listening, in words. Portreeve makes this
-    /// assumption if a server of the port does not listen, and the scan may lack such sockets.
+    /// The words of an assumption: no socket is bound to this TCP port without listening. Portreeve makes the
+    /// assumption if a server of the port does not listen, and the scan may lack sockets that only bind.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
         let why = self.bound_unlisted()?;
         let at = (protocol, number);

@@ -22,7 +22,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Text for evidence, after the words "... are answered by".
+    /// A verb phrase for evidence, for example `to 192.0.2.1 are refused`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Listener => "reach the listener",
@@ -46,7 +46,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error. An SCTP client ignores the
+    /// The outcome that a client sees with this protocol. Proxies refuse with an ICMP error. An SCTP client ignores the
     /// error, and retries until it times out (docs/how-nodeports-work.md: measured in ipvs mode).
     pub fn over(self, protocol: Protocol) -> Self {
         match (self, protocol) {

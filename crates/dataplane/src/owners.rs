@@ -11,16 +11,16 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. For a static pod, the cgroup has the kubelet's hash of the manifest
-/// file. So the second search compares this hash.
+/// The pod whose cgroup has this uid in its name. The cgroup of a static pod has the kubelet's hash of the manifest
+/// file instead, so the second search compares hashes.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
-/// The time after which a list of Pods has the Pod of a new process, in seconds. If such a list does not have the Pod,
-/// the Pod was deleted.
+/// A list of Pods that is this many seconds newer than a process contains the process's Pod, unless the Pod was
+/// deleted.
 const SETTLED: i64 = 60;
 
 /// The uid of the pod that owns a socket, if the API server no longer has the Pod. A Pod exists before its processes
@@ -138,7 +138,7 @@ pub fn holds(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Result<bool, Gap>
     }
 }
 
-/// The owner of a socket whose process and cgroup are not known.
+/// The words for the owner of a socket if its process and cgroup are not known.
 pub const UNNAMED: &str = "a process whose name could not be read";
 
 /// The owner of a socket, in words that do not change from scan to scan: `pod default/web`, `process nginx`, `the

@@ -31,15 +31,15 @@ pub(super) struct DataPlane {
     /// Whether the data plane serves an external IP or a load balancer's address on this node for a vantage point. The
     /// `Field` is the Service's field with the address. An error is the reason why the answer is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
-    /// Who answers a connection. [`super::Assumption`] adds the result for link-local addresses, and [`Outcome::over`]
-    /// the result for each protocol.
+    /// Who answers a connection. [`super::Assumption`] corrects the outcome for link-local addresses, and
+    /// [`Outcome::over`] corrects the outcome for the client's protocol.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
-    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined. To compare two
-    /// claims of one kind, the caller compares the claims in both orders.
+    /// arguments are the outcomes of the two claims. `None` if either claim may get the connection. To compare two
+    /// claims of one kind, the caller passes their outcomes in both orders.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. The argument is the outcome
-    /// of the NodePort. `None` if the order of the claims is not defined.
+    /// of the NodePort. `None` if either claim may get the connection.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
     /// Whether the node's own connections to a NodePort on a link-local address leave with another source address, even
     /// if the NodePort is not served.

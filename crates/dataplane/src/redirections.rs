@@ -47,7 +47,7 @@ impl<'a> Redirections<'a> {
         if self.is_awaited(port) {
             return Vec::new();
         }
-        // There may be thousands of redirections, but only few different tables and addresses.
+        // `alive` has one entry for each table and address, because there may be thousands of redirections.
         let (mut left, mut alive) = (Vec::new(), BTreeMap::new());
         for it in self.by_port.at(port).iter().copied() {
             if self.pod_of(it).is_some_and(|pod| !pod.finished) {
@@ -65,13 +65,13 @@ impl<'a> Redirections<'a> {
         self.pods.iter().filter(wants).any(|pod| !pod.finished && pod.ips.is_empty())
     }
 
-    /// The pod for which a redirection was made. A living pod comes before a pod that ended.
+    /// The pod for which a redirection was made. A living pod is preferred to a pod that ended.
     pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
         self.pods_at(redirection.to).filter(|pod| declares(pod, redirection)).min_by_key(|pod| pod.finished)
     }
 
-    /// The pod that has the target address of a redirection, even if the pod does not declare the port. A living pod
-    /// comes before a pod that ended.
+    /// The pod that has the target address of a redirection, even if the pod does not declare the port. A living pod is
+    /// preferred to a pod that ended.
     pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
         self.pods_at(redirection.to).min_by_key(|pod| pod.finished)
     }
@@ -80,7 +80,7 @@ impl<'a> Redirections<'a> {
         self.by_ip.get(&ip).into_iter().flatten().copied()
     }
 
-    /// The owner of the target address in words, if no pod that is known to be here has the redirection.
+    /// The owner of the target address in words, for a redirection that belongs to no known pod of this node.
     pub fn whose(&self, redirection: &Redirection) -> String {
         match self.pod_at(redirection) {
             Some(Pod { namespace, name, finished: true, .. }) => {

@@ -24,7 +24,7 @@ use super::{
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Unread, Why};
 
 /// One round: this snapshot, the previous snapshot if there is one, and the facts that rules and `owner` derive from
-/// them.
+/// these snapshots.
 pub struct Round<'a> {
     /// The snapshot of this round.
     pub now: &'a Snapshot,
@@ -32,7 +32,7 @@ pub struct Round<'a> {
     pub before: Option<&'a Snapshot>,
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
-    /// The answers of [`Self::is_behind`] for one kind of sockets. The next kind replaces these answers.
+    /// The answers of [`Self::is_behind`] for one group of equal sockets. The answers for another group replace them.
     pub(super) behind: RefCell<Behind<'a>>,
     derived: Derived<'a>,
 }
@@ -128,8 +128,8 @@ impl<'a> Round<'a> {
     }
 
     /// The claims of Services to this port: NodePorts, and the external addresses for which `is_at` is true. A file may
-    /// have any number of Services, so a NodePort and an address have at most two Services more than a contest
-    /// compares. [`Claim::first_of`] leaves out one of them.
+    /// have any number of Services, so the list is limited. For NodePorts, and for each address, it has at most two
+    /// Services more than a contest compares. [`Claim::first_of`] leaves out one of these Services.
     pub fn claims_of_services(&self, port: Port, is_at: impl Fn(IpAddr) -> bool) -> Vec<Claim<'a>> {
         let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 2);
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
@@ -234,8 +234,8 @@ impl<'a> Round<'a> {
         self.derived.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read. `None` if the scan did not request redirections, as in
-    /// older snapshots.
+    /// The reason why redirections of hostPorts were not read. `None` if redirections were not requested, for example
+    /// in older snapshots.
     pub fn unread_redirections(&self) -> Option<Gap> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }

@@ -1,5 +1,5 @@
-//! The destinations of ServiceLB, the load balancer of k3s and RKE2. ServiceLB makes pods that have a Service's ports
-//! as hostPorts, and forward the connections (k3s `pkg/cloudprovider/servicelb.go`, klipper-lb).
+//! The destinations of ServiceLB, the load balancer of k3s and RKE2. ServiceLB makes pods with a Service's ports as
+//! hostPorts. These pods forward the connections (k3s `pkg/cloudprovider/servicelb.go`, klipper-lb).
 
 use std::sync::Arc;
 

@@ -51,8 +51,8 @@ pub(super) enum Setting {
     /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
     Version,
-    /// The devices that Cilium serves, their addresses, the families, the NodePort range, SCTP, and external IPs on
-    /// other devices.
+    /// Settings of Cilium: devices and their addresses, families, the NodePort range, SCTP, and external IPs on other
+    /// devices.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -226,7 +226,7 @@ impl Settings {
         ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }
 
-    /// If `nodePortAddresses` lists networks without 127.0.0.1, kube-proxy turns `localhostNodePorts` off.
+    /// If `nodePortAddresses` lists networks, but not 127.0.0.1, kube-proxy turns `localhostNodePorts` off.
     pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut networks = self.networks.iter().flatten().flatten().peekable();

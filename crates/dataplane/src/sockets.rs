@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use super::proxy_sockets::{group, is_of_one_program};
 use portreeve_facts::{Owner, Protocol, Socket, State};
 
-/// One socket for each server, with the number of its sockets. Sockets with equal owner, address, port and device are
-/// SO_REUSEPORT workers of one server.
+/// One socket of each server, with the number of the server's sockets. Sockets with equal owner, address, port and
+/// device are SO_REUSEPORT workers of one server.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {
@@ -36,8 +36,8 @@ pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
-/// Whether a socket is on an address of loopback, or is bound to the device `lo`. This device has the index 1 (Linux
-/// include/net/flow.h, `LOOPBACK_IFINDEX`). Other hosts do not reach such a socket, and a user can make any number.
+/// Whether a socket is on an address of loopback, or is bound to the device `lo`, index 1 (Linux include/net/flow.h,
+/// `LOOPBACK_IFINDEX`). Other hosts do not reach such a socket. A user can make any number of them.
 pub fn is_on_loopback(socket: &Socket) -> bool {
     socket.local.is_loopback() || socket.device == 1
 }

@@ -1,4 +1,4 @@
-//! The only table of ports that programs of a node usually have. A role selects ports for one purpose.
+//! The only table of the usual ports of a node's programs. Callers select ports by role.
 
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
@@ -20,7 +20,7 @@ pub struct UsualPort {
 /// The roles of a usual port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
+    /// A daemon of a node or control plane has the port, perhaps with a proxy in it (`k3s server`, `k0s`, `kubelite`).
     Daemon,
     /// If a manifest claims the port, Portreeve names the port's usual user.
     Noted,

@@ -73,7 +73,7 @@ pub(super) fn answers(
 }
 
 /// Whether this device certainly receives no packets of this node's pods. A veth with the default route leads to other
-/// machines. For a bridge this is uncertain, because pods may be on the bridge.
+/// machines. A bridge is uncertain, because pods may be on the bridge.
 fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
     match device.kind.as_deref() {
         None | Some("bond" | "team" | "vlan" | "dummy") => true,
@@ -81,8 +81,8 @@ fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
     }
 }
 
-/// Whether packets of remote clients to an address of `links` arrive on this device. If `links` cannot have clients,
-/// packets of remote clients arrive over the default route.
+/// Whether packets of remote clients to an address of `links` arrive on this device. If no link of `links` leads to
+/// clients, packets of remote clients arrive over the default route.
 fn arrive_on(device: &Link, links: &[&Link], interfaces: &Interfaces) -> Option<bool> {
     let is_default = |link: &Link| has_default_route(interfaces, link) == Some(true);
     let has_clients = |link: &&Link| match link.kind.as_deref() {

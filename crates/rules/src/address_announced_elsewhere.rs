@@ -17,8 +17,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-/// A problem must last for two scans. After a change of kube-vip's leader, the old leader may keep the address for a
-/// moment.
+/// A problem must last for two scans, because the old leader of kube-vip may keep the address for a moment after a
+/// change.
 pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -66,13 +66,13 @@ struct Announcer<'a> {
 }
 
 impl<'a> Announcer<'a> {
-    /// kube-vip may write the host's name with a domain or without.
+    /// Whether the host is this Node. kube-vip may write the host's name with a domain or without.
     fn is(&self, node: &Node) -> bool {
         let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
         self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
     }
 
-    /// The Node in the annotation.
+    /// The name of the Node that the annotation means.
     ///
     /// # Errors
     /// If no Node has this name: the Node may be deleted, or its host may have another name.

@@ -87,10 +87,10 @@ impl<'a> Capped<'a> {
 /// The largest number of sockets that are judged on one port. A user can make any number of sockets.
 pub(super) const MOST_JUDGED: usize = 1 << 10;
 
-/// The sockets of a port, one for each server, with the number of its sockets. Sockets that may lose most come first:
-/// sockets on loopback or on a device come later, then `rank` decides. Of sockets that are alike, the first comes
-/// before the others of every kind. A user can make any number of sockets on loopback, on devices, or that are alike
-/// (`SO_REUSEPORT`).
+/// One socket of each server on a port, with the number of the server's sockets. The first socket of each address,
+/// device and family comes before all other sockets. Both groups are sorted by loopback, device and `rank`: a socket on
+/// loopback or on a device loses less. A user can make any number of sockets on loopback, on devices, or with equal
+/// addresses (`SO_REUSEPORT`).
 pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket) -> K) -> Vec<(&'a Socket, usize)> {
     let mut sockets = workers(sockets);
     sockets.sort_by_cached_key(|(it, _)| (is_on_loopback(it), it.device != 0, rank(it)));
@@ -100,8 +100,8 @@ pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket
     [first, others].concat()
 }
 
-/// Judges the first sockets of a port. Merges the losses into one problem. Also returns the reasons why the loss of a
-/// socket is unknown, or why sockets were not judged or are not reported. [`in_order`] sorts the sockets.
+/// Judges the first sockets of a port, which [`in_order`] sorted. Merges the losses into one problem. Also returns the
+/// reasons why the loss of a socket is unknown, or why sockets were not judged or are not reported.
 pub(super) fn of_sockets(
     (protocol, number): Port,
     sockets: &[(&Socket, usize)],

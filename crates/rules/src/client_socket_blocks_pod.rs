@@ -79,8 +79,8 @@ impl Network<'_> {
         Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
-    /// Whether the peer of a connection is a server: a Service, or an address to which the pod has another connection
-    /// from another port.
+    /// Whether the peer of a connection is a server: a Service, or an address that another local port of the pod is
+    /// connected to.
     ///
     /// # Errors
     /// If the peer may be an unread Service.
@@ -101,8 +101,8 @@ impl Network<'_> {
             }
             _ => None,
         };
-        // A pod's range never changes. If the kernel did not choose the port, a program bound the port by number, as
-        // servers do. So the peer opened the connection.
+        // A pod's range never changes. A program bound a port outside the range by number, as servers do, so the peer
+        // opened the connection.
         if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }
@@ -118,7 +118,7 @@ impl Network<'_> {
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
-        // A process can close its socket. A connection in TIME_WAIT belongs to no process, and ends after a time-out.
+        // Prefers a socket that a process can close. A connection in TIME_WAIT ends after a time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {

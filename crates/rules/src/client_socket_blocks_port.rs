@@ -112,7 +112,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// If it is unknown whether a listener has an address, the address is left out.
+    /// The needed addresses that certainly no listener has.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }
@@ -182,7 +182,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A process can close its socket. A connection in TIME_WAIT belongs to no process, and ends after a time-out.
+        // Prefers a socket that a process can close. A connection in TIME_WAIT ends after a time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {

@@ -81,8 +81,8 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// An empty table is treated as unknown, because a working proxy in ipvs mode serves at least the Service
-/// `default/kubernetes`.
+/// The virtual servers of IPVS. An empty table is treated as unread, because a working proxy in ipvs mode serves at
+/// least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) => Err(gap.detail.clone()),

@@ -1,4 +1,4 @@
-//! Chooses the Services whose endpoints rules need. Portreeve does not read the endpoints of other Services.
+//! Chooses the Services of which rules need the endpoints. Portreeve does not read the endpoints of other Services.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -8,9 +8,9 @@ use std::{
 use portreeve_dataplane::{ExternalAddress, Port, host_ports, served_node_ports};
 use portreeve_facts::{API_SERVER, Service, Snapshot, Unread};
 
-/// The names of the Services whose endpoints rules need in this scan:
-/// - Services whose NodePort a listener, a hostPort or a redirection has.
-/// - Services with a Node's address and a port in use.
+/// The names of the Services of which rules need the endpoints in this scan:
+/// - Services with a NodePort that is also the port of a listener, a hostPort or a redirection.
+/// - Services with a Node's address as external address, and with a port in use.
 /// - The API server's Service, if the device of an ipvs proxy may have its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;

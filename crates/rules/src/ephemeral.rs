@@ -16,8 +16,8 @@ fn choosable(sysctls: &Sysctls) -> Result<PortSet, Gap> {
     Ok(PortSet::from(range).minus(sysctls.ip_local_reserved_ports.get()?))
 }
 
-/// A part of a total, and its share: `3 of 64512 (0.005 %)`. The share is the chance that the kernel chooses one of
-/// these ports.
+/// A part of a total, with its percentage: `3 of 64512 (0.005 %)`. The percentage is the chance that the kernel chooses
+/// one of these ports.
 pub(super) fn share(some: u32, all: u32) -> String {
     // Avoids a division by zero if the kernel can choose no port.
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
@@ -36,7 +36,7 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
 /// for many sockets.
 pub(super) struct EphemeralPorts {
     now: Result<PortSet, Gap>,
-    /// The ports from which the kernel chose the ports of the open sockets. `--set` does not change these ports.
+    /// The ports from which the kernel chose a port for each open socket. `--set` does not change these ports.
     of_sockets: Result<PortSet, Gap>,
     /// The reserved ports of the range. Without the reservation, these ports would also be in `of_sockets`.
     reserved: PortSet,
@@ -64,8 +64,8 @@ impl EphemeralPorts {
         self.gave(socket.local_port)
     }
 
-    /// The assumption in words that the port was reserved before the socket was opened. With this assumption, the
-    /// socket belongs to a server. `None` if the port is not reserved now.
+    /// The words of an assumption: the port was reserved before the socket was opened, so the socket belongs to a
+    /// server. `None` if the port is not reserved now.
     pub(super) fn assumed_of(&self, socket: &Socket) -> Option<String> {
         let (port, protocol) = (socket.local_port, socket.protocol);
         let is_reserved = is_unconnected(socket) && self.reserved.contains(port);

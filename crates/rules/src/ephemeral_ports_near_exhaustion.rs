@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
-/// If namespaces were not read, the result for each pod is unknown.
+/// The judgements of all pods. If network namespaces were not read, each result is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
@@ -146,7 +146,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The missing count of connections, or `None` if the count is known, or if no destination can use most of these ports.
+/// The reason why a count is missing. `None` if all counts are known, or if no destination can use most of these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
@@ -158,8 +158,8 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     }
     let (source, why, who) = match whose {
         Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
-        // The scan does not count connections in a very small range, and a user can give a pod such a range. So the
-        // missing count does not decide the result.
+        // A user can give a pod such a small range that the scan does not count the pod's connections. With
+        // `Ambiguous`, the missing count does not change the result of a command.
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
@@ -283,7 +283,7 @@ fn is_enough(limits: &Limits, destination: &DestinationUse, ports: &Ports, set: 
 
 const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
 
-/// A remedy that adds fewer ports is not listed.
+/// A remedy must add more ports than this number.
 const FEW: u32 = 1024;
 
 /// The range of a pod that needs many ports: all unprivileged ports.
@@ -569,8 +569,7 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // The node has as many sockets as `every` says. On the ports 40000-49999, 700 connections go to one
-        // destination.
+        // `every` is the number of the node's sockets. On the ports 40000-49999, 700 connections go to one destination.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

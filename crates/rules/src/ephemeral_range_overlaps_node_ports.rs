@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-/// Connections hang as soon as the running agent ends.
+/// The problem of an agent that cannot restart. Connections hang as soon as the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("no-start"), snapshot);
@@ -169,7 +169,7 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Cilium serves the Node's address unless Cilium's settings list other addresses.
+    /// Whether some outgoing connections hang. Without a list of addresses, Cilium serves the Node's address.
     fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
         Ok(match mode {
             Mode::Ipvs => true,

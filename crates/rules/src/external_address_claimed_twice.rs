@@ -1,4 +1,4 @@
-//! Two Services claim one address and port, or a new Service claims an address for cluster IPs.
+//! Two Services claim one address and port, or a new Service claims an address that is for cluster IPs.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -114,7 +114,7 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    // Few of tens of thousands of Services share an address.
+    // Even with tens of thousands of Services, only few share an address.
     let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
     for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
@@ -308,7 +308,7 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
-    /// Without this exception, the ports of these addresses would use up the limit of compared ports.
+    /// A Service does not share these addresses, so its ports do not use up the limit of compared ports.
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));

@@ -107,7 +107,7 @@ struct Here<'r, 'a> {
     listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
     on_links: OnLinks<'a>,
-    /// For each Service, the steps that remove all Node addresses, because one report has all problems of a Service.
+    /// For each Service, the steps that remove all Node addresses. One report has all problems of the Service.
     releases: HashMap<*const Service, Vec<Step>>,
 }
 
@@ -179,7 +179,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// If this node's Node object was not read, an address on one of this node's links is an address of this node.
+    /// Whether `node` is this node. Without this node's Node object, a link of this node must have the address.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -301,9 +301,9 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// Returns the controller that announces an address of a Node, the address pool or announcing node, and the step
-    /// that ends the announcement. The address must be one that the kubelet and the API server use for the Node. `None`
-    /// if no controller announces the address, as with ServiceLB of k3s.
+    /// Returns the controller that announces a Node's address, the address pool or announcing node, and the step that
+    /// ends the announcement. Only the address that the kubelet and the API server use for the Node is checked. `None`
+    /// if no controller announces the address, for example with ServiceLB of k3s.
     fn announcer(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<(&'static str, String, Step)> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
@@ -435,8 +435,8 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 }
 
 /// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
-/// addresses. A Service may claim any number of other Nodes' addresses, so the rule judges only the first of these,
-/// InternalIPs before others. The remedies cover only the judged addresses.
+/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to such addresses are
+/// judged, InternalIPs before others. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();

@@ -47,7 +47,7 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports that the kernel may give to outgoing connections. Such ports are ports of the NodePort range, NodePorts
+    /// Needed ports that the kernel may give to outgoing connections. They are ports of the NodePort range, NodePorts
     /// outside this range, hostPorts, and ports of this node's servers.
     pub exposed: PortSet,
     /// An unread input that may hide more exposed ports.
@@ -61,13 +61,13 @@ pub struct NodeReservation {
     is_guarded: bool,
 }
 
-/// The list of ports for every node.
+/// The ports to reserve: one list, the same for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedList {
-    /// The ports that nodes reserve now, NodePorts, hostPorts, and ports of servers.
+    /// The ports of the list: ports that nodes reserve now, NodePorts, hostPorts, and ports of servers.
     pub ports: PortSet,
-    /// Whether the list contains all NodePorts. The list has only the NodePorts of Services if all NodePorts would
-    /// leave too few ports for outgoing connections. `false` if there is no list.
+    /// Whether the list contains all NodePorts. If all NodePorts would leave too few ports for outgoing connections,
+    /// the list has only the NodePorts of Services. `false` if there is no list.
     pub whole_range: bool,
     /// Whether each node is compared with its own ports instead of the list. True if nodes report different NodePort
     /// ranges, or if there is no list.
@@ -163,14 +163,14 @@ impl NodeReservation {
             && (&self.guard, self.is_guarded) == (&other.guard, other.is_guarded)
     }
 
-    /// Whether the node has enough ports for outgoing connections without these ports.
+    /// Whether the node keeps enough ports for outgoing connections if these ports are reserved.
     fn bears(&self, ports: &PortSet) -> bool {
         is_bearable(Some(self.ephemeral), &self.reserved, ports)
     }
 }
 
 impl FleetReservation {
-    /// Why the NodePort ranges may be wrong, one sentence for each reason.
+    /// The reasons why the NodePort ranges may be wrong, one sentence for each reason.
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =

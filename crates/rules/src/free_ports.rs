@@ -11,9 +11,9 @@ use portreeve_facts::{
     Clients, Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
 };
 
-/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999. The default
-/// ephemeral ports are left out. These ports may have more connections than a scan lists, and the kernel of a new node
-/// gives them to connections.
+/// The ranges of ports to suggest for a server on the nodes, the best first. Few programs have a default port above
+/// 9999. The default ephemeral ports are left out. These ports may have more connections than a scan lists, and the
+/// kernel of a new node gives them to connections.
 const OF_HOSTS: [PortRange; 3] = [
     PortRange { first: 10_000, last: PortRange::DEFAULT_EPHEMERAL.first - 1 },
     PortRange { first: PortRange::DEFAULT_EPHEMERAL.last + 1, last: u16::MAX },
@@ -119,8 +119,8 @@ impl FreePorts {
         }
     }
 
-    /// Adds ports that a NodePort can have, but a server cannot have: reserved ports, and local ports of outgoing
-    /// connections.
+    /// Marks more ports as in use. A NodePort can have reserved ports and local ports of outgoing connections, but a
+    /// server cannot have these ports.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -219,9 +219,9 @@ impl FreePorts {
     }
 }
 
-/// A free number for each number of each Service, from the scan of one node. Each free number is given once, so two
-/// users with the same report choose different numbers. The numbers are given in the order of the Services, so a number
-/// does not change with other findings. If too few numbers are free, the last Services get no number.
+/// A free number for each number of each Service, from the scan of one node. Each free number is given once, so users
+/// who move different Services choose different numbers. Services get free numbers in their order, so a number does not
+/// depend on other findings. If too few numbers are free, the last Services get no number.
 pub(super) struct Alternatives {
     /// The free number for each number that a Service has now.
     free: HashMap<(*const Service, Number), u16>,
@@ -267,7 +267,7 @@ pub struct FreePort {
 /// read, or if no NodePort is free.
 pub fn free_port(snapshot: &Snapshot, refused: u16) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
-    // Remedies give the first free numbers to the Services that exist.
+    // Skips the first free numbers, which remedies give to existing Services.
     let given = snapshot.cluster.services.known_part(Unread::Adds).iter().map(|it| numbers(it).len()).sum::<usize>();
     let number = free.of_no_service().filter(|it| *it != refused).take(given + 1).last()?;
     Some(FreePort { number, unread: free.doubt().cloned() })

@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
-    // `pod-waits-for-port` reports pods that wait.
+    // `pod-waits-for-port/pod` reports workloads whose pods wait, so this rule needs the waiting pods.
     let waiting = if_requested(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
         Some(gap) => Verdict::Unknown(gap.clone()),
@@ -131,7 +131,7 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
 
 /// The workloads that certainly want the same node as another workload in `claims`, sorted and without duplicates.
 ///
-/// If both workloads have pods, `pod-waits-for-port` reports the pods that wait.
+/// Two workloads with pods are left out: `pod-waits-for-port/pod` reports the pods that wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))

@@ -41,7 +41,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     unread_pod(snapshot).into_iter().for_each(|judgement| capped.push(judgement));
     let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
-        // Services are seldom used on loopback, and a hostPort on loopback is for the node only.
+        // Leaves out hostPorts on loopback: only the node uses them, and Services are seldom used on loopback.
         let on_addresses = |(_, host): &(u16, &ContainerPort)| !host.host_ip.is_some_and(|ip| ip.is_loopback());
         for (number, host) in workload.node_ports().filter(on_addresses) {
             judgements.extend(here.judge(PortOf::Workload(workload), host, number));

@@ -148,7 +148,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that loses connections to the redirection. Pods are checked before.
+    /// The process or Service that loses connections to the redirection. The caller checks pods before.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),

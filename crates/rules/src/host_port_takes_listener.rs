@@ -104,7 +104,7 @@ impl Node<'_, '_> {
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
         let (is_undefined, is_left_out) = (Cell::new(false), Cell::new(false));
-        // If the order of the pod and a NodePort is not defined, the loss belongs to another rule.
+        // If the connection may reach the pod or the NodePort, another rule reports the loss.
         let counts = |to: LocalAddress, outcome: Option<Outcome>| {
             let is_external = |it: &Claim<'_>| matches!(it, Claim::External(address, _) if address.ip == to.ip);
             let counts = outcome.is_some() || services.iter().any(is_external);
@@ -125,7 +125,7 @@ impl Node<'_, '_> {
             // `listener-on-node-port` reports the process, because the process loses the connections to the NodePort or
             // to the pod.
             Judged::Depends { .. } if is_left_out.get() && excuse.is_ok() => return None,
-            // The runtime opens the hostPort of a pod that starts.
+            // The socket is the runtime's: the runtime opens the hostPort while the pod starts.
             Judged::Certain(..) if opens() => return None,
             Judged::Depends { on, .. } if unsettled(self.snapshot, pod).as_ref() == Some(&on) && opens() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
@@ -236,8 +236,8 @@ impl Node<'_, '_> {
 }
 
 /// Whether a container runtime may have opened this socket to hold a hostPort. A process in a pod is not a container
-/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort this
-/// is not enough, because the node may have only one hostPort.
+/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort,
+/// these sockets are not enough, because the node may have only one hostPort.
 ///
 /// # Errors
 /// If the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the runtime is

@@ -1,7 +1,7 @@
 //! The list of all problems: every id with its variants.
 //!
-//! An id has a page, an Event reason and a place in the list of rules. A variant is one case of the id, with one
-//! meaning, one list of severities, and one number of scans that a problem must last.
+//! An id has a page, an Event reason and a place in the list of rules. A variant is one case of the id. Each variant
+//! has one meaning, one list of severities, and one number of scans for which a problem must last.
 
 use std::fmt;
 

@@ -7,10 +7,10 @@
 //! To add a rule, copy the shortest rule, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its
 //! variant or its id in `ids.rs`. CONTRIBUTING.md lists the other files.
 
-pub mod findings; // the words of rules
+pub mod findings; // the types of findings
 pub mod ids; // the list of problems
-pub mod ledger; // the start of findings
-pub mod lint; // conflicts of manifests
+pub mod ledger; // the open findings
+pub mod lint; // problems in manifests
 
 mod address_announced_elsewhere;
 mod assumed;
@@ -216,8 +216,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs each rule when the caller asks for its result, so that only one rule's judgements are in memory at once. If a
-/// rule panics, the other rules still run.
+/// Runs each rule when the caller takes its result, so that only one rule's judgements are in memory. If a rule panics,
+/// the other rules still run.
 pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

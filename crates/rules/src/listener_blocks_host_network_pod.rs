@@ -368,7 +368,7 @@ fn leaves_the_port(socket: &Socket) -> bool {
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)
 }
 
-/// Whether a socket has the address at which systemd-resolved answers programs of the node (systemd src/shared/resolve-util.h).
+/// Whether a socket has the address at which systemd-resolved answers the node's programs (src/shared/resolve-util.h).
 fn is_stub(socket: &Socket) -> bool {
     let stubs = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)].map(IpAddr::from);
     socket.local_port == 53 && stubs.contains(&socket.local)

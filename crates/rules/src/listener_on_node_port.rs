@@ -86,7 +86,7 @@ impl Node<'_, '_> {
         (gets_less, !everywhere)
     }
 
-    /// The judgements about one port of a Service. `claims` has all Services and pods.
+    /// The judgements about one port of a Service. `claims` are the claims of all Services and pods to the port.
     fn judge_some(
         &self,
         (service, port): (&Service, &ServicePort),

@@ -11,13 +11,13 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"]
 /// The source ports that masquerading may give to a connection from an ephemeral port. A rule with `--to-ports` has
 /// other source ports (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// If this percentage of the source ports is in use, some new connections fail. The kernel tries about 240 ports of the
-/// range (`attempts` in the same function: 128, 64, 32 and 16 ports from random places). If all these ports are in use,
+/// If this percentage of the source ports is in use, some new connections fail. The kernel tries about 240 ports: 128,
+/// 64, 32 and 16 ports from random places (`attempts` in `nf_nat_l4proto_unique_tuple`). If all tried ports are in use,
 /// the kernel drops the packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none
 /// of 100,000 fails.
 const FULL: u32 = 98;
-/// The percentage in use for an assumed range, from the lowest to the highest used port. The percentage is high,
-/// because a few used ports may be next to each other by chance.
+/// If this percentage of an assumed range is in use, the range is nearly used up. The assumed range is from the lowest
+/// to the highest used port. The percentage is high, because a few used ports may be neighbours by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {

@@ -68,7 +68,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     vec![Judgement::of(Subject::cluster(), verdict)]
 }
 
-/// The reason if Cilium's settings do not show whether Cilium masquerades.
+/// The reason why it is unknown whether Cilium masquerades.
 pub(super) fn unclear(config: &ProxyConfig) -> Gap {
     let detail = format!("{} does not show whether Cilium masquerades by itself", config.place);
     Gap::new(Source::ConfigMaps, Why::Ambiguous, detail)

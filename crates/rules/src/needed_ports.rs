@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Unread, Why};
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
+    /// Usual ports on which daemons listen now, and the ports of kube-proxy.
     daemons: PortSet,
     /// Ports of pods that may be on this node, because this node's name is unknown.
     perhaps: PortSet,

@@ -43,7 +43,7 @@ impl<'a> OnLinks<'a> {
     }
 
     /// Whether a program added the address to the node's own addresses: the prefix has full length (/32 or /128).
-    /// Callers ask about addresses that the status of this node's Node does not list.
+    /// Callers pass only addresses that the status of this node's Node does not list.
     pub(super) fn stands_alone(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().all(|it| it.is_alone())
     }

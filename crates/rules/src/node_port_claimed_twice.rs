@@ -54,7 +54,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
     };
-    // All Services are read to find a free number.
+    // Lazy, because the search for a free number goes through all Services.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
     let (mut left, mut left_out) = (MOST_WITH_PODS, None);
@@ -122,7 +122,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The claims of one number that are compared, a limited number of each kind. Claims of one kind conflict in the same
-/// way. A kind is: the protocol, whether the claim exists, and whether this node serves the Service.
+/// way. The kind is the protocol, whether the claim exists, and whether this node serves the Service.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
@@ -165,7 +165,7 @@ struct Claim<'a> {
     port: Option<&'a ServicePort>,
 }
 
-/// The conflict between two claims to one number, the mildest first.
+/// The kind of a conflict between two claims to one number. The mildest kind is first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
     /// A pod that may belong to the Service has the port, or will want the port.
@@ -256,7 +256,7 @@ impl Claim<'_> {
                 return None;
             }
         }
-        // The API server refuses an object with one number twice for one protocol, also if the Service has the number.
+        // The API server refuses a Service with one number twice for one protocol, even if the Service already has it.
         if same_service && same_protocol && self.service.uid.is_none() {
             return Some(Clash::Refused);
         }

@@ -31,7 +31,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let verdict = |found: Result<Evidence, Gap>| found.map_or_else(Verdict::Unknown, Verdict::Problem);
     let claims = claims.into_iter().chain(&by_default).filter_map(|claim| claimed(round, range, claim).transpose());
     let mut judgements = Judgement::each(&Subject::cluster(), claims.map(verdict));
-    // Reserved ports are a setting of each node.
+    // Each node has its own reserved ports, so the subject is this node.
     let reserved = reserved(round, range).transpose();
     judgements.extend(Judgement::each(&Subject::this_node(snapshot), reserved.map(verdict)));
     Ok(judgements)

@@ -27,7 +27,7 @@ pub(super) struct Clues {
     pub(super) leads_to_server: Option<bool>,
     /// Whether the socket belongs to the container that needs the port.
     pub(super) is_of_server: bool,
-    /// Whether the socket belongs to another container than the failing container that needs the port.
+    /// Whether the socket belongs to a container other than the failing container that needs the port.
     pub(super) is_of_another: bool,
     /// Whether the kernel may have chosen the port by itself. `None` if the port range was not read.
     pub(super) is_chosen: Option<bool>,

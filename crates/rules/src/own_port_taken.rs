@@ -22,7 +22,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {
     let snapshot = round.now;
-    // The listeners on the port. There are none if listeners were not read, or if a socket is bound to the port without
+    // The listeners on the port. Empty if listeners were not read, or if a socket is bound to the port without
     // listening.
     let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
     let holder = listeners.find(|socket| at.meets(socket) != Some(false));

@@ -18,9 +18,9 @@ pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon
 /// Projects with several programs. Their charts put the project's word into the name of each program.
 const PROJECTS: [&str; 6] = ["antrea", "calico", "cilium", "flannel", "metallb", "ovn"];
 
-/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd. The name
-/// of one program is also part of other names, such as `my-etcd-ui`. Kubernetes reserves namespaces `kube-*`. There,
-/// names such as `etcd-n1` are of daemons too.
+/// Whether the workload is the daemon itself, by its name or namespace. A word inside a longer name is not enough:
+/// `etcd-backup` and `my-etcd-ui` are not etcd. In namespaces `kube-*`, which Kubernetes reserves, a word inside the
+/// name is enough, for example `etcd-n1`.
 fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &UsualPort) -> bool {
     let is_its = |end: &str| matches!(end, "" | "-system");
     let is_whole = |start: &str| start.is_empty() || start.ends_with('-');

@@ -79,7 +79,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A DaemonSet's pod will wait on each node on which another pod has the port.
+/// The problems of DaemonSets: a pod will wait on each node on which another pod has the port.
 fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
     let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
     let by_port = by_port(pods.iter().map(AsRef::as_ref).filter(stays).filter(|_| !to_come.is_empty()));

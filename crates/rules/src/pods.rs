@@ -108,8 +108,8 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
-/// The next pod of a workload on this node, with the name of the workload. In the host's network, the pod has the
-/// node's addresses. If Pods were read, it is certain that the pod does not run yet.
+/// A pod as the workload would make it on this node. The pod has the workload's name, and in the host's network the
+/// node's addresses. If Pods were read, the pod certainly does not run yet.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, probed, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);

@@ -11,8 +11,8 @@ use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, So
 /// The largest number of addresses of one node, because a hostile node may report any number of addresses.
 const MOST_ADDRESSES: usize = 16;
 
-/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. The second
-/// half is for the rest of the expression, such as the networks of `--keep-free`.
+/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. The other
+/// 50,000 are for the rest of the expression, such as the networks of `--keep-free`.
 const LONGEST: usize = 50_000;
 
 /// The parameters from the scans of some nodes.
@@ -72,8 +72,8 @@ impl PolicyParameters {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The parameters by their names. If a value is not certain, its parameter is missing, and its policy judges
-    /// nothing.
+    /// The parameters by their names. If a value is not certain, the parameter is missing, and the policy that needs
+    /// the value judges nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {

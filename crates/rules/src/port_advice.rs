@@ -1,7 +1,7 @@
 //! Advice about one port: its problems, how clients reach it, and how to get a number for another Service.
 //!
-//! Each piece of advice begins with the case in which it applies. Portreeve does not know why the user queries the
-//! port.
+//! Each piece of advice begins with the case in which it applies, because Portreeve does not know why the user queries
+//! the port.
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 

@@ -45,8 +45,8 @@ pub enum Choice {
     Unknown,
 }
 
-/// The user of a port that `suggest` leaves out, if nothing on this node has or needs the port. Examples are a hostPort
-/// on another node, and a port that a daemon usually has.
+/// The words for a port that `suggest` leaves out, although nothing on this node has or needs the port. Examples are a
+/// hostPort on another node, and a port that a daemon usually has.
 const OF_CLUSTER: &str = "a server, a pod or a Service of the cluster may need it";
 
 /// Lists the used ports of the range, and the unread input.

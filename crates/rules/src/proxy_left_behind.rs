@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
-    // In ipvs mode, the proxy itself uses these virtual servers.
+    // Unread Services do not matter in ipvs mode, because the proxy itself then uses the virtual servers.
     gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
         Ok(mode) => {

@@ -29,7 +29,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(Judgement::each(&Subject::this_node(snapshot), verdict))
 }
 
-/// No version of kube-proxy opens a socket for SCTP.
+/// The NodePorts for which kube-proxy may open a socket. No version of kube-proxy opens a socket for SCTP.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -138,7 +138,7 @@ impl<'a> Holding<'a> {
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
             // A proxy without free file descriptors closes all its sockets on NodePorts. So a proxy without such
-            // sockets now may still open such sockets.
+            // sockets may still open one for each NodePort.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,

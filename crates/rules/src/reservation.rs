@@ -18,9 +18,9 @@ const FEW: u32 = 64;
 /// whole list. So the new list has the ports that are reserved now, and all NodePorts, hostPorts and server ports that
 /// the kernel may choose. With such a list, one remedy keeps the ports of another remedy.
 ///
-/// If this list leaves too few ports for outgoing connections, or is too long for one write, the list leaves out
-/// NodePorts that no Service has, and then also hostPorts and server ports. If this list is still too large, the remedy
-/// is advice without a command.
+/// The list must leave enough ports for outgoing connections, and fit into one write. Otherwise the list leaves out
+/// NodePorts that no Service has, and then also hostPorts and server ports. If the shortest list is still too large,
+/// the remedy is advice without a command.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -65,7 +65,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
 }
 
 /// NodePorts of Services, hostPorts, and ports of servers, as far as these ports were read. The guard reserves the same
-/// ports: some container runtimes bind a hostPort when the pod starts.
+/// ports. HostPorts are included, because some container runtimes bind a hostPort when the pod starts.
 pub(super) fn used(round: &Round<'_>, choosable: &PortSet, needed: &NeededPorts) -> PortSet {
     let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
     allocated(round).union(&host_ports.collect::<PortSet>().intersection(choosable)).union(&needed.to_reserve())

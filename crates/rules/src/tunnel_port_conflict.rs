@@ -172,8 +172,8 @@ impl Contested<'_> {
     }
 }
 
-/// The severity, and the pods that suggest the severity. It is not known which program needs a tunnel. A pod that makes
-/// tunnels belongs to a DaemonSet, uses the host's network, and is not ready while its tunnel is down.
+/// The severity, and the unready pods that suggest the severity, because it is not known which program needs a tunnel.
+/// A pod that makes tunnels belongs to a DaemonSet, uses the host's network, and is not ready while its tunnel is down.
 fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,

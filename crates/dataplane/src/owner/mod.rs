@@ -60,7 +60,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
-/// The result of one case. The fold over all cases keeps the results that are equal in all cases.
+/// The result of one case. The fold over all cases keeps the answer and the losers that all cases share.
 #[derive(Clone, PartialEq)]
 struct CaseResult {
     /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.

@@ -8,7 +8,7 @@ use portreeve_facts::{
     healthy::{gap, held, objects, seen},
 };
 
-/// Pod `api` with these connections (local port, remote, state). Its failing container declares 46580.
+/// Pod `api` with these connections (local port, remote, state). A failing container of the pod declares 46580.
 fn world(sockets: &[(u16, &str, State)]) -> Snapshot {
     let at = |service: &mut Service| {
         service.cluster_ips = vec![[10, 96, 0, 77].into()];

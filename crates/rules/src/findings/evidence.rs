@@ -34,8 +34,8 @@ pub struct Evidence {
     pub beside: Vec<ClaimOf>,
 }
 
-/// The parts of a problem whose change is reported again. The other parts may change from scan to scan. For example,
-/// while a proxy does not answer, fewer vantage points are certain.
+/// If one of these parts of a problem changes, the problem is reported again. The other parts may change from scan to
+/// scan. For example, while a proxy does not answer, fewer vantage points are certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.
@@ -149,8 +149,8 @@ impl Evidence {
     }
 
     /// Merges two problems of one subject, port and protocol. The worse problem keeps its sentence and severity.
-    /// Vantage points and values are merged, and each remedy ends both problems. If one of the problems is about this
-    /// node, the merged problem is about this node: a report of another node must not replace it.
+    /// Vantage points and values are merged, and each remedy ends both problems. A problem of this node stays a problem
+    /// of this node after the merge, because a report of another node must not replace the problem.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

@@ -25,7 +25,7 @@ pub struct PlacedFinding {
 }
 
 impl PlacedFinding {
-    /// `node-port-claimed-twice/lost`
+    /// The id and the variant: `node-port-claimed-twice/lost`
     pub fn name(&self) -> String {
         format!("{}/{}", self.rule, self.evidence.variant)
     }

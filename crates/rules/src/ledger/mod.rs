@@ -90,7 +90,7 @@ pub enum Clearance {
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// A problem that has not lasted long enough: the time of its first round.
+    /// For each problem that has not lasted long enough: the time of its first round.
     pending: BTreeMap<Key, RoundTime>,
     unknown: Vec<Unknown>,
 }
@@ -167,8 +167,8 @@ impl Ledger {
         changes
     }
 
-    /// If a rule could not judge several subjects for one reason, one entry without a subject replaces the entries of
-    /// these subjects.
+    /// Adds an unknown result. If the rule already has a result with this reason, the subjects share one entry without
+    /// a subject.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -205,9 +205,9 @@ impl Ledger {
     }
 
     fn observe(&mut self, at: RoundTime, settle: Option<Duration>, key: Key, evidence: Evidence) -> Option<Change> {
-        // New words and values of a finding replace the old ones at once. A new severity, scope or outcome must last as
-        // long as a new problem before it replaces the old one. If the subject was created again, all changes are taken
-        // at once.
+        // New words and values of a finding replace the old words and values immediately. A new severity, scope or
+        // outcome must first last as long as a new problem. If the subject was created again, all changes are taken
+        // immediately.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::wording::number_field;
 use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. A file may lack Pods or Nodes. If one failure leaves several kinds
-/// of objects unread, the result has the failure once, with these kinds. If the user gave the NodePort `range`, lint
-/// needs no other source of the range.
+/// The inputs that lint needed and could not read. Pods and Nodes that a file does not have are left out. If one
+/// failure leaves several kinds of objects unread, the result has the failure once, with these kinds. If the user gave
+/// the NodePort `range`, lint needs no other source of the range.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);

@@ -17,11 +17,11 @@ use portreeve_facts::{Gap, NodePortRange, Place, Why};
 /// The findings, and the number of judged objects.
 #[derive(Clone, Debug)]
 pub struct LintReport {
-    /// The findings, by place.
+    /// The findings, sorted by place.
     pub findings: Vec<PlacedFinding>,
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not judge some object, without the subject.
+    /// Rules that could not judge some object. The entries name no subject.
     pub unknown: Vec<Unknown>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
@@ -76,7 +76,7 @@ impl LintReport {
 /// The results of the rules for manifests.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The findings, by place.
+    /// The findings, sorted by place.
     pub findings: Vec<PlacedFinding>,
     /// Rules that could not judge some object, with the reason, and the number of ports and objects that the rule could
     /// not judge. The number is 0 if the rule could not judge at all.
@@ -86,7 +86,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// If the user did not give the missing input, the rule is listed as not run.
+    /// Lists the rule as not run if the user did not give the missing input, otherwise as unknown.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap, claims: usize) {
         if gap.why == Why::NotRequested {
             // One reason for each rule is enough. For example, many new Services have no endpoints yet.

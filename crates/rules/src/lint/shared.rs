@@ -15,7 +15,7 @@ use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
 const MOST_RELATED: usize = 16;
 
-/// Findings about other objects are left out.
+/// Runs the rules, and leaves out findings about objects that are not in the manifests.
 pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let fields = Fields::of(linted);
     let limits = Limits::default();
@@ -48,8 +48,8 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     all
 }
 
-/// A field has at most one finding of each variant, even if several ports share its address. The key has the object
-/// too, because with a YAML anchor, fields of two objects have one place.
+/// A field has at most one finding of each variant, even if several ports share an address in the field. The key has
+/// the object too, because with a YAML anchor, fields of two objects have one place.
 fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, finding: PlacedFinding) {
     match findings.entry((finding.place.clone(), finding.object.clone(), finding.evidence.variant)) {
         Entry::Vacant(entry) => {

@@ -70,8 +70,8 @@ fn of_pod_without_object(uid: &str) -> (Snapshot, Socket) {
     (world, socket)
 }
 
-/// Prints the commands of every function of this file, for hostile names. `tests/anywhere` runs each line in a shell,
-/// and checks that no function is missing.
+/// Prints the commands of every function of `remedies.rs`, for hostile names. `tests/anywhere` runs each line in a
+/// shell, and checks that no function is missing.
 #[test]
 fn every_command() {
     let mut all = Vec::new();

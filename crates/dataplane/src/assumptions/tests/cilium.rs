@@ -4,9 +4,9 @@ use super::*;
 use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, Claimant, RangeClaim, Reading, WithoutBackend};
 
-/// Who answers with Cilium: three groups of letters, for clients outside, clients on the node, and pods of the node.
-/// The letters of a group are the answers with a usable endpoint, no endpoint, and only remote endpoints. `?` means
-/// unknown.
+/// Who answers on a node with Cilium, as three groups of letters: for clients outside, clients on the node, and pods of
+/// the node. Each group has the answer with a usable endpoint, with no endpoint, and with only remote endpoints. `?`
+/// means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     under_cilium_at(world, address, WEB)
 }
@@ -250,7 +250,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
     let words = both.mode_in_words();
     assert!(words.contains("cilium-config Cilium replaces it; the result is"), "{words}");
-    // If a user configures the mode, only the settings of this data plane are used.
+    // If a user configures the mode, only the settings of that mode's data plane are used.
     let said = |mode: Mode| {
         let mut world = world.clone();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
