@@ -1,4 +1,4 @@
-//! The source of the cluster's facts. Of all configured sources, the first in a fixed order is used.
+//! The source of the cluster's facts. The first configured source in a fixed order is used.
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 

@@ -171,7 +171,7 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json adds the position to each message. Here it is removed, because the report shows the position
+    // serde_json adds the position to each message. The position is removed here, because the report shows it
     // separately.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
@@ -278,7 +278,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // The input has only a refused object of this kind. The refusal is the reason why the fact is missing.
+        // If the input has only a refused object of this kind, the refusal is the reason why the fact is missing.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused

@@ -216,9 +216,8 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// The Service, as in [`Pod::service_lb_of`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only Node on which the Pod can run. `None` if the Pod can run on several Nodes. The Node comes from
-    /// `nodeName`, the scheduler's nomination, a node affinity (as in Pods of a DaemonSet), or the host name in a node
-    /// selector.
+    /// The only Node on which the Pod can run. `None` if there may be several. The Node comes from `nodeName`, the
+    /// scheduler's nomination, a node affinity (as in Pods of a DaemonSet), or the host name in a node selector.
     pub meant_for: Option<String>,
     /// Whether the scheduler reports that the ports are in use on every Node. If not, this Node may refuse the Pod for
     /// another reason.

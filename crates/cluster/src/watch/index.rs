@@ -316,8 +316,7 @@ impl Index {
         })
     }
 
-    /// Whether the endpoints of these Services were read, or could not be read. This check costs less than
-    /// [`Self::facts`].
+    /// Whether a read of these Services' endpoints succeeded or failed. This check costs less than [`Self::facts`].
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         match &slices.selection {

@@ -1,4 +1,4 @@
-//! How often a watch may wake the process. If a change arrives alone, the wake-up is most of its cost.
+//! How often a watch may wake the process. If a change arrives alone, the wake-up is most of the change's cost.
 //!
 //! Rare changes are read at once. If changes arrive constantly, reading pauses. During a pause, the kernel keeps the
 //! changes. Afterwards they are read together.

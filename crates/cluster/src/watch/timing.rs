@@ -21,8 +21,8 @@ pub struct WatchTiming {
     pub poll_interval: Duration,
     /// The longest time to wait after the first failure. Each further failure doubles the time.
     pub first_backoff: Duration,
-    /// The longest time to wait after any failure. With this limit, an agent finds a server that is back within two
-    /// scans.
+    /// The longest time to wait after any failure. With this limit, an agent finds within two scans that a server
+    /// answers again.
     pub max_backoff: Duration,
 }
 
