@@ -171,8 +171,9 @@ impl Agents {
 
     /// The EndpointSlices of all Services with these names. The user may lack the right to list EndpointSlices.
     ///
-    /// # Errors If the API server does not list the EndpointSlices, or if one EndpointSlice cannot be used. Also if a
-    /// name is not valid, or if there are too many names.
+    /// # Errors
+    /// If the API server does not list the EndpointSlices, or if one EndpointSlice cannot be used. Also if a name is
+    /// not valid, or if there are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         if names.len() > NAMES || !names.iter().all(|name| names::is_label(name)) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());

@@ -105,8 +105,8 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // kubectl writes an empty List in the same form for every kind. So the kind of an empty List says nothing about the
-    // input.
+    // The kind of an empty List says nothing about the input: kubectl writes an empty List in the same form for every
+    // kind.
     for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
@@ -267,8 +267,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
         }
         return;
     }
-    // If the input has any Pod, it counts as a list of all Pods in the cluster. Then Pods that wait are also in the
-    // list.
+    // If the input has any Pod, the input counts as a list of all Pods in the cluster, including Pods that wait.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),

@@ -1,4 +1,4 @@
-//! Reads Nodes: this node's own Node in full, and most other Nodes as short rows.
+//! Reads Nodes: this node's own Node in full, and most other Nodes as rows of a Table.
 
 use std::collections::BTreeSet;
 

@@ -452,8 +452,8 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. `None` if only a short row of the Node was
-    /// read. This node's own Node is always read in full.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. `None` if the Node was read as a row of a
+    /// Table. This node's own Node is always read in full.
     #[serde(default)]
     pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`. Empty in snapshots that are older than this field.

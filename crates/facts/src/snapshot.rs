@@ -208,7 +208,7 @@ impl Snapshot {
 
     /// The mode in the cluster's settings, if the kube-proxy of these settings may have been removed. Users who remove
     /// kube-proxy often leave its ConfigMap. The sign is a link of Cilium or of another replacement on the node. Unread
-    /// links count like a sign.
+    /// links count as a sign too.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;

@@ -58,7 +58,7 @@ impl Socket {
     /// `[::]` without `IPV6_V6ONLY` also serves IPv4. `None` if this option is needed and not known.
     pub fn serves(&self, family: Family) -> Option<bool> {
         match (self.local.to_canonical(), family) {
-            // An IPv6 socket may be bound to a mapped IPv4 address. It then serves IPv4 only.
+            // An IPv6 socket may be bound to a mapped IPv4 address. Such a socket serves IPv4 only.
             (IpAddr::V4(_), _) => Some(family == Family::V4),
             (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
             (IpAddr::V6(_), _) => Some(family == Family::V6),

@@ -63,7 +63,7 @@ impl CachedObject {
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // A Pod that the kubelet refused has no variant of its own, because such Pods are rare. It becomes `More`.
+        // A Pod that the kubelet refused becomes `More`, because such Pods are too rare for a variant.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }

@@ -13,8 +13,8 @@ pub struct WatchTiming {
     /// The longest time in which a watch sends no line. Afterwards, the watch is requested again. A server sends
     /// bookmarks every minute.
     pub idle_timeout: Duration,
-    /// If lines arrive faster than they are read during this time, the present state is requested. A change that a
-    /// later change replaced is then not read.
+    /// If lines arrive faster than they are read for this time, the present state is requested instead of the unread
+    /// lines.
     pub behind: Duration,
     /// The interval between polls of Nodes and settings. In a small cluster, also the interval between polls of Pods
     /// that wait for free ports.

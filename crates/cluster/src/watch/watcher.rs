@@ -86,7 +86,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // A server with one of these errors does not support the check, so the check is not repeated.
+            // The server has reached the version, or does not support the check. The check is not repeated.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
