@@ -147,7 +147,7 @@ pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl It
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
 }
 
-/// A container of a pod, and the ports that it needs.
+/// A container of a pod, and the ports that the container needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPorts {
     /// `status.containerStatuses[].containerID` without the name of the runtime. The path of the container's control

@@ -303,7 +303,7 @@ impl EphemeralUse {
         let every = match self.extent {
             Extent::NotRecorded => None,
             Extent::Every => Some(self.at_most),
-            // Programs may have opened sockets after the total was read and before the walk.
+            // Programs may open sockets after the total is read and before the walk. So `at_most` may be larger.
             Extent::Walked { every, .. } => every.map(|every| every.max(self.at_most)),
         };
         walked.into_iter().chain(every).min()

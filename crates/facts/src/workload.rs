@@ -1,4 +1,4 @@
-//! Workloads, with the ports of a node that their pods will want.
+//! Workloads, with the ports of a node that their pods will need.
 
 use std::fmt;
 
