@@ -32,7 +32,7 @@ use portreeve_facts::{Gap, Source, Why, text};
 const BUFFER: usize = 64 << 10;
 /// The number of bytes of a file that are read in one piece before the parser begins.
 pub const SHORT: usize = 1 << 20;
-/// After more errors than this, the rest of the input is not read.
+/// After more errors than this number, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;

@@ -16,7 +16,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The number of frames that one batch should have.
 const WANTED: u32 = 64;
 /// A batch is full after this number of frames. The changes of a real cluster do not fill a batch. Only a server that
-/// sends without a break does.
+/// sends without a break fills a batch.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
 /// The largest number of batches that may be read without a pause. Each period of [`LONGEST`] adds one batch.

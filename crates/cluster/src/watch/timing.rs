@@ -10,7 +10,7 @@ pub struct WatchTiming {
     /// `timeoutSeconds` of a watch, before a random factor from 1 to 2. The factor lets the watches of many agents end
     /// at different times.
     pub watch_duration: Duration,
-    /// The longest time in which a watch sends no line. Afterwards, the watch is requested again. A server sends
+    /// The longest time for which a watch may send no line. Afterwards, the watch is requested again. A server sends
     /// bookmarks every minute.
     pub idle_timeout: Duration,
     /// If lines arrive faster than they are read for this time, the present state is requested instead of the unread
