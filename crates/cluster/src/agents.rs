@@ -39,7 +39,7 @@ const LOGIN: Duration = Duration::from_secs(300);
 pub struct AgentRequest {
     /// The path, for example `/findings`.
     pub path: &'static str,
-    /// The number of requests at the same time.
+    /// The largest number of requests at the same time.
     pub at_once: usize,
     /// The longest answer to a first request, in bytes. If an agent's answer is longer, the agent gets a second
     /// request. The second requests follow after all first requests, only a few at a time.
@@ -83,8 +83,8 @@ struct Silent {
 pub struct Agent {
     /// The name of the pod.
     pub pod: String,
-    /// The node of the agent's pod, as the scheduler wrote it. What the agent reports about its node is not used. For a
-    /// pod that is not scheduled yet, this is the node of its node affinity. Empty if the node is not known.
+    /// The node of the agent's pod, as the scheduler wrote it, not as the agent reports it. For a pod that is not
+    /// scheduled yet, this is the node of its node affinity. Empty if the node is not known.
     pub node: String,
     port: Result<u16, Gap>,
 }
@@ -133,7 +133,7 @@ impl Agents {
         // `None` sorts before all errors. So an agent that can be queried comes first on its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
-        // While a pod is replaced, its node may have two pods. If a node has several agents, those that cannot be
+        // While a pod is replaced, its node may have two pods. If a node has several agents, agents that cannot be
         // queried are dropped, except the first agent.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
@@ -161,7 +161,7 @@ impl Agents {
                         numbers.push(number);
                     }
                     Some(Ok((number, answer))) => take(number, answer.map_err(|silent| silent.gap)).await,
-                    // A panic is a bug. It must not make the agent look healthy.
+                    // A panic is a bug, and must not make the agent look healthy.
                     Some(Err(failed)) => panic::resume_unwind(failed.into_panic()),
                     None => break,
                 }
@@ -172,8 +172,8 @@ impl Agents {
     /// The EndpointSlices of all Services with these names. The user may lack the right to list EndpointSlices.
     ///
     /// # Errors
-    /// If the API server does not list them, or if one of them cannot be used. Also if a name is not valid, or if there
-    /// are too many names.
+    /// If the API server does not list the EndpointSlices, or if one EndpointSlice cannot be used. Also if a name is
+    /// not valid, or if there are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         if names.len() > NAMES || !names.iter().all(|name| names::is_label(name)) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());

@@ -37,8 +37,8 @@ const FRAMES: usize = 8;
 const TEXT: usize = 256 << 10;
 const MESSAGE: usize = 256;
 
-/// Adds one object to a value as soon as the object is parsed. The text names the source of the object. So Portreeve
-/// does not keep a whole list of Kubernetes objects.
+/// A function that adds one parsed object to a value. The text names the source of the object. Objects are added one by
+/// one, so that memory never contains a whole list.
 pub type AddObject<T> = fn(&mut T, &str, &RawValue);
 
 /// The time limits for the body of an answer.
@@ -151,7 +151,7 @@ impl Answer {
         EventLines::new(self.request, StreamReader::new(body))
     }
 
-    /// The error for an answer that is not what was requested.
+    /// The error for an answer that does not match the request.
     pub fn wrong(&self, what: &str) -> Error {
         wrong(self.request.clone(), self.content.clone(), what)
     }
@@ -174,7 +174,7 @@ impl Answer {
     }
 }
 
-/// A proxy in front of the API server may send a JSON object that is not a Status. So only `message` is needed.
+/// Only `message` is read, because a proxy in front of the API server may send JSON that is not a Status.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())

@@ -1,9 +1,9 @@
 //! Cilium's settings of this node from CiliumNodeConfigs, which override the ConfigMap (cilium
 //! `pkg/option/resolver/resolver.go`).
 //!
-//! Two inputs are not read. Cilium uses annotations and labels `config.cilium.io/KEY` of the Node only if the chart's
-//! `daemon.configSources` names them. Lists of keys restrict the settings that nodes may override
-//! (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
+//! Two inputs are not read. The first is the Node's annotations and labels `config.cilium.io/KEY`: Cilium uses them
+//! only if the chart's `daemon.configSources` names them. The second is the lists of keys that nodes may or may not
+//! override (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// `None` if the CiliumNodeConfig has no selector or no settings, because it then changes nothing.
+    /// `None` if the CiliumNodeConfig has no selector or no settings. Such an object changes nothing.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;

@@ -51,8 +51,7 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
-/// Whether Cilium masquerades connections of pods in at least one family. Masquerading by iptables counts, and also by
-/// eBPF.
+/// Whether Cilium masquerades connections of pods in at least one family, by iptables or by eBPF.
 fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_off = |key: &str| truth(value(key)) == Some(false);
     let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];
@@ -87,8 +86,8 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        // Cilium 1.20 turns wildcard entries on by default. Its chart also writes the key `enable-datapath-plugins`, so
-        // this key shows the version.
+        // Cilium 1.20 turns wildcard entries on by default. The chart of 1.20 also writes the key
+        // `enable-datapath-plugins`, so this key shows the version.
         wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),

@@ -1,4 +1,4 @@
-//! The source of the cluster's facts. Of all configured sources, the first in a fixed order is used.
+//! The source of the cluster's facts. The first configured source in a fixed order is used.
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
@@ -45,8 +45,8 @@ pub struct Environment {
 }
 
 impl ClusterSource {
-    /// Returns the first source in this order that is configured: `--services`, `--kubeconfig` or `--context`, the
-    /// pod's service account, `$KUBECONFIG`, `~/.kube/config`, none.
+    /// The first configured source in this order: `--services`, `--kubeconfig` or `--context`, the pod's service
+    /// account, `$KUBECONFIG`, `~/.kube/config`, none.
     pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
         let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {

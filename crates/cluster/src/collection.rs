@@ -1,4 +1,4 @@
-//! The paths of the objects of a kind in the API.
+//! The API paths of the objects of one kind.
 
 use super::objects::Object;
 

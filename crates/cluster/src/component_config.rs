@@ -1,5 +1,5 @@
-//! The configuration of kube-proxy and of kubeadm in ConfigMaps. `k8s_openapi` does not have these types. Only the keys
-//! that rules use are read.
+//! The configuration of kube-proxy and of kubeadm in ConfigMaps. `k8s_openapi` has no types for this configuration.
+//! Only the keys that rules use are read.
 
 use std::collections::BTreeMap;
 

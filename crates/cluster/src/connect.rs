@@ -22,7 +22,7 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The name of the API server inside a cluster. Each of its certificates has this name.
+/// The name of the API server inside a cluster. Every certificate of an API server has this name.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The greatest age of a token that was read from the token file of a kubeconfig.
@@ -33,8 +33,8 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 pub struct Access {
     /// The credentials and the server.
     pub credentials: Credentials,
-    /// Another address of the server. The server's certificate is verified as before, with the same certificate
-    /// authority and the same name. This name is the host of the kubeconfig's server, or in a pod
+    /// The address that replaces the configured address of the server. The certificate authority stays the same. The
+    /// server's certificate must still have the configured name: the host of the kubeconfig's server, or in a pod
     /// `kubernetes.default.svc`.
     pub api_server: Option<ApiServer>,
     /// The time limit of each phase of a request. The first phase is to connect and to get the head of the answer. Each
@@ -214,7 +214,7 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy of the kubeconfig. If the kubeconfig names none, the proxy of the environment is used, as in kubectl.
+/// The proxy of the kubeconfig. If the kubeconfig names no proxy, the proxy of the environment is used, as in kubectl.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
@@ -226,7 +226,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Re
     }
 }
 
-/// A server on this machine has no proxy, as in kubectl.
+/// As in kubectl, requests to a server on this machine use no proxy.
 fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;

@@ -21,7 +21,7 @@ const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 pub struct Declared {
     /// Services with ports that kube-proxy or its replacement serves.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// Pods that want ports of their nodes.
+    /// Pods that need ports of their nodes.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Objects that could not be used.
     pub rejected: Vec<Gap>,
@@ -50,7 +50,7 @@ pub(super) async fn read(server: &Server) -> Declared {
     }
 }
 
-/// Adds only a pod that wants ports of its node. A cluster has few such pods.
+/// Adds the pod only if it needs ports of its node. A cluster has few such pods.
 fn add_of_nodes(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
     let mut one = FactsBuilder::default();
     one.add::<objects::Pod>(place, object);

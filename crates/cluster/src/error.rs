@@ -56,7 +56,7 @@ pub enum Error {
     /// An answer that is larger than the memory for it.
     #[error("{request}: {what}")]
     TooMuch { request: String, what: String },
-    /// An answer that did not arrive in time, or only in part: `what` did not arrive within `limit`.
+    /// An answer that did not arrive, or did not arrive in full, within `limit`.
     #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
     TimedOut { request: String, what: &'static str, limit: Duration },
     /// A connection that could not be made, or that broke.
@@ -103,8 +103,8 @@ impl Error {
         }
     }
 
-    /// The time to wait before the next request. If an answer was too large, the next answer would soon be too large
-    /// again. A second request at once would only cost the server another list.
+    /// The time to wait before the next request. After an answer that was too large, an immediate request would get the
+    /// same answer, and would only cost the server another list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,

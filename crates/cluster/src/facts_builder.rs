@@ -17,8 +17,8 @@ use portreeve_facts::{
     WorkloadKind, text,
 };
 
-/// The largest number of rejected items that are listed. Otherwise a thousand broken Services would hide the other
-/// items.
+/// The largest number of rejected items that are listed. Without this limit, a thousand broken Services would hide the
+/// other items.
 const MAX_REJECTED: usize = 64;
 const MOST_CONFIGS: usize = 4;
 const DETAIL: usize = 512;
@@ -54,7 +54,7 @@ impl FactsBuilder {
         &self.rejected
     }
 
-    /// Adds the object. If the API server would refuse the object, the object is rejected.
+    /// Adds an object, or rejects an object that the API server would refuse.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         self.add_decoded(place, decode::<K>(document), document)
     }
@@ -183,7 +183,7 @@ impl FactsBuilder {
             && self.rejected_beyond == 0
     }
 
-    /// Adds the name of an item that could not be used.
+    /// Adds the reason why an item could not be used.
     pub fn reject(&mut self, mut gap: Gap) {
         if self.rejected.len() < MAX_REJECTED {
             gap.detail = text::clean(&gap.detail, DETAIL);
@@ -226,7 +226,7 @@ impl FactsBuilder {
         self.rejected_beyond += other.rejected_beyond;
     }
 
-    /// This node's name. If no name is configured, it is the name of a Node: the Node whose name or Hostname address is
+    /// This node's name: the configured name, or else the name of the Node whose name or Hostname address is
     /// `hostname`.
     pub fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
         if let Some(name) = configured {

@@ -16,10 +16,10 @@ use nix::{
 
 use portreeve_facts::text;
 
-/// The longest time in which a pipe sends nothing. The program that writes to the pipe may have to log in first.
+/// The longest time for which a pipe may send nothing. The program that writes to the pipe may have to log in first.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The place of an input.
+/// An input: a file, or standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A file. Portreeve recognizes the format from the file's content, not from its name.

@@ -5,8 +5,8 @@
 //! object, the object is rejected by name, and the other objects are kept. Input that could not be read is marked as
 //! unread.
 //!
-//! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a
-//! time, so that memory stays small (`docs/performance.md`).
+//! For each kind of object, the module `objects` has one struct with the fields that `facts` need. Objects are read one
+//! at a time, so that memory stays small (`docs/performance.md`).
 //!
 //! The crate never keeps an object of Kubernetes after its conversion, never judges, and never reads the node.
 
@@ -69,8 +69,8 @@ pub use self::{
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 
 /// Reads everything from `source`. Files must be regular files, so that they can be read again. `node` is this node's
-/// name, from the configuration or the downward API. Without `node`, this node is the Node with the name or the
-/// Hostname address `hostname`. The function always returns facts. Each fact that was not read has its own reason.
+/// name, from the configuration or the downward API. Without `node`, this node is the Node whose name or Hostname
+/// address is `hostname`. The function always returns facts. Each fact that was not read has its own reason.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -78,7 +78,7 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
             let reader =
                 task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
-            // A panic in the reader is a bug. It must not make the cluster look empty.
+            // A panic in the reader is a bug, and must not make the cluster look empty.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
         // This future needs 80 KiB. On the heap, it does not enlarge the futures that contain it.
@@ -95,8 +95,8 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
     Ok(read_with_namespace(source, node, hostname)?.0)
 }
 
-/// Like [`read_now`]. Also returns the namespace for objects without a namespace, as in kubectl. It is the namespace of
-/// the context, or of the pod. `None` if the source is not an API server, or if the credentials could not be read.
+/// Like [`read_now`]. Also returns the default namespace, as in kubectl: the namespace of the context, or of the pod.
+/// `None` if the source is not an API server, or if the credentials could not be read.
 ///
 /// # Errors
 /// Like [`read_now`].
@@ -111,7 +111,7 @@ pub fn read_with_namespace(
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let read = runtime.block_on(read_once::read(access, node, hostname));
-            // The program ends even if a read from a file hangs.
+            // A read from a file may hang. The program does not wait for this read.
             runtime.shutdown_background();
             read
         }

@@ -12,7 +12,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// The text of an empty column.
+/// The text of an empty cell in a Table.
 const NOTHING: &str = "<none>";
 
 /// Reads a List of one kind, or a Table of Nodes. Each row of the Table is converted to a Node.
@@ -24,7 +24,7 @@ pub(super) struct ListReader<'a> {
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
-/// The kind and the position of a list, after the whole answer was read.
+/// The kind and the metadata of a list whose answer was read to the end.
 #[derive(Debug, Default)]
 pub struct ListSummary {
     pub(super) list: bool,

@@ -32,7 +32,7 @@ use portreeve_facts::{Gap, Source, Why, text};
 const BUFFER: usize = 64 << 10;
 /// The number of bytes of a file that are read in one piece before the parser begins.
 pub const SHORT: usize = 1 << 20;
-/// After more errors than this, the rest of the input is not read.
+/// After more errors than this number, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
@@ -105,8 +105,8 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // kubectl writes an empty List in the same form for every kind. So the kind of an empty List says nothing about the
-    // input.
+    // The kind of an empty List says nothing about the input: kubectl writes an empty List in the same form for every
+    // kind.
     for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
@@ -171,7 +171,7 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json adds the position to each message. Here it is removed, because the report shows the position
+    // serde_json adds the position to each message. The position is removed here, because the report shows it
     // separately.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
@@ -267,8 +267,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
         }
         return;
     }
-    // If the input has any Pod, it counts as a list of all Pods in the cluster. Then Pods that wait are also in the
-    // list.
+    // If the input has any Pod, the input counts as a list of all Pods in the cluster, including Pods that wait.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
@@ -278,7 +277,7 @@ pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // The input has only a refused object of this kind. The refusal is the reason why the fact is missing.
+        // If the input has only a refused object of this kind, the refusal is the reason why the fact is missing.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused

@@ -1,4 +1,4 @@
-//! Reads Nodes: this node's own Node in full, and most other Nodes as short rows.
+//! Reads Nodes: this node's own Node in full, and most other Nodes as rows of a Table.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Reads every Node. If `own` is not configured, every Node is read in full.
 ///
-/// If `own` is configured, this Node is read in full, and other Nodes are read as rows of a Table. A Node has 10 KB or
+/// If `own` is configured, the Node `own` is read in full. Other Nodes are read as rows of a Table. A Node has 10 KB or
 /// more, and a row has a few hundred bytes (`docs/performance.md`).
 ///
 /// There are two exceptions. Nodes of the control plane are read in full, because they may have arguments of k3s or

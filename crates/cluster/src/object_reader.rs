@@ -28,8 +28,8 @@ pub(super) struct DocumentSummary {
     /// Whether a List in the document may be incomplete: its `metadata` has a next page, or a number of remaining
     /// items.
     pub(super) part: bool,
-    /// Whether a List in the document has items but no `kind`. kubectl writes the kind after the items. So the end of
-    /// the file is missing.
+    /// Whether the end of the file is missing: a List in the document has items but no `kind`, which kubectl writes
+    /// after the items.
     pub(super) cut: bool,
     /// The kind of an empty List, if the List is complete.
     pub(super) empty: Option<String>,
@@ -204,7 +204,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         let Self { kind, closed, sink } = self;
         let mut read = ItemsRead { kind: kind.map(str::to_owned), ..ItemsRead::default() };
         loop {
-            // A next item shows that the earlier item is complete. The next item may be broken.
+            // The next item shows that the earlier item is complete, even if the next item is broken.
             let next = list.next_element::<Node>();
             if !matches!(next, Ok(None)) {
                 read.take_last(closed, sink);

@@ -19,7 +19,7 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 pub(super) async fn read(access: &Access, configured: Option<&str>, hostname: &str) -> (ClusterFacts, Option<String>) {
     match connect(access).await {
         Ok((client, address)) => {
-            // The client library does not trim the file with a pod's namespace, unlike kubectl.
+            // Unlike kubectl, the client library does not trim the text in the file with a pod's namespace.
             let namespace = access.own_namespace().unwrap_or_else(|| client.default_namespace().to_owned());
             let server = Server::new(client, address, access.request_timeout);
             let (node, facts) = of_server(&server, configured, hostname).await;
@@ -72,7 +72,7 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
 }
 
 /// Reads the Services that a proxy serves. API servers before 1.22 lack one of the field selectors, and answer 400.
-/// Then all Services are read.
+/// After this answer, all Services are read.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
     match server.list::<Service>(&services, &Selection::Served.query()).await {

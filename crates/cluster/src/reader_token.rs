@@ -56,7 +56,7 @@ impl ReaderToken {
         Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
-    /// A token for a request to the agent of this node. The last token is used as long as possible.
+    /// A token for a request to the agent of this node. A token is used again until its age is [`USED`].
     ///
     /// # Errors
     /// If the API server issues no token. The user may lack the right to request a token, or the ServiceAccount may not

@@ -14,7 +14,7 @@ use tower::{BoxError, service_fn};
 use super::connect::{Access, Impersonation, log_in};
 
 /// A client for writes to the cluster. It reads credentials before its first request, and again when they expire. If a
-/// request failed, was dropped or got the status 401, the client reads credentials before its next request. So this
+/// request failed, was dropped or got the status 401, the client reads credentials before its next request. So the next
 /// request uses a new token or certificate authority. The client needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     let who = Arc::new((access, Impersonation::default()));

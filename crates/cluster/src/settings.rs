@@ -36,7 +36,7 @@ pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
-    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show whether it does.
+    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show this.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
     /// The arguments of kube-proxy on nodes of k3s or RKE2, with the name of each node.
@@ -90,7 +90,7 @@ impl Settings {
     }
 
     /// The proxy's settings on `node`. If Cilium replaces kube-proxy, Cilium's settings are used. Otherwise the
-    /// arguments of the node are used. If the node has none, the cluster's ConfigMap of kube-proxy is used.
+    /// arguments of the node are used. If the node has no arguments, the cluster's ConfigMap of kube-proxy is used.
     ///
     /// # Errors
     /// If Cilium's settings could not be read. Then other settings are not used either, because they may be older than
@@ -212,8 +212,8 @@ impl Settings {
     }
 
     /// Reads the answer of kube-apiserver's `/flagz`, which is JSON or text. In the text, `:`, `: `, `=` or a space
-    /// separates a name and its value. The server chooses one of these at random, so that programs do not parse the
-    /// text (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
+    /// separates a name and its value. The server chooses one of these separators at random, so that programs do not
+    /// parse the text (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
     pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
         struct Flagz {

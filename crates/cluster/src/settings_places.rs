@@ -12,7 +12,7 @@ use super::{
 };
 use portreeve_facts::{Claimant, Gap, Source, Why};
 
-/// The number of places. They are the ConfigMaps, kube-apiserver's Pods, `/flagz`, Calico's object and OpenShift's
+/// The number of places with settings: the ConfigMaps, kube-apiserver's Pods, `/flagz`, Calico's object and OpenShift's
 /// object.
 pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
 
@@ -65,8 +65,8 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// Reads all places. A place may be absent, or the user may lack the right to read it. `node` is this node's name,
-/// because CiliumNodeConfigs apply only to some nodes.
+/// Reads all places. A place may be absent, or the user may lack the right to read it. `node` is this node's name. It
+/// selects CiliumNodeConfigs, which apply only to some nodes.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
@@ -84,7 +84,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // Of these Pods, only the arguments of kube-apiserver are used. The Pods of this node are read with another list.
+    // Only the arguments of kube-apiserver are used here. Another request reads the Pods of this node.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;

@@ -1,8 +1,8 @@
 //! Reads Pods without a Node in all namespaces, and keeps the Pods that wait for free ports.
 //!
-//! An agent reads the Pods of its own node, and a Pod without a Node is not one of them. The server has an index of
-//! Pods by Node, and few Pods have no Node. So the answer is small in a healthy cluster. Pods that wait for other
-//! reasons are dropped when they are parsed.
+//! An agent reads the Pods of its own node, and a Pod without a Node is not one of them. Few Pods have no Node, and the
+//! server finds these Pods in its index of Pods by Node. So the answer is small in a healthy cluster. Pods that wait
+//! for other reasons are dropped when they are parsed.
 
 use serde_json::value::RawValue;
 

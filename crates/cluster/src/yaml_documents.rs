@@ -32,7 +32,7 @@ impl<R: BufRead> Documents<R> {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Goes to the next document. Returns false if there is none.
+    /// Goes to the next document. Returns false at the end of the stream.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();

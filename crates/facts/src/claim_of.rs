@@ -1,5 +1,5 @@
-//! A field that claims a port or an address. Fields are compared by the content of their object, not by their place in
-//! a file.
+//! A field that claims a port or an address. Two fields are equal if their objects and their values are equal. Their
+//! places in files do not matter.
 
 use std::net::IpAddr;
 
@@ -21,19 +21,19 @@ pub struct ClaimOf {
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the Service port with this name, `port` and protocol. The nodePort alone is not enough: a
-    /// Service may use one nodePort in two entries. The input may also have a Service twice, with different nodePorts.
+    /// A `nodePort`, with the name, `port` and protocol of its Service port. The nodePort alone does not identify the
+    /// field: a Service may use one nodePort in two entries.
     NodePort(Option<u16>, String, u16, Protocol),
-    /// This `healthCheckNodePort`.
+    /// A `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),
-    /// This address of `externalIPs`.
+    /// An address of `externalIPs`.
     ExternalIp(IpAddr),
-    /// This port of a node. Pods of the object need the port.
+    /// A port of a node that pods of the object need.
     PodPort(u16, Protocol),
 }
 
 impl ClaimOf {
-    /// The nodePort of a Service's port. If `port` is `None`, it is the Service's healthCheckNodePort.
+    /// The nodePort of a Service's port, or the Service's healthCheckNodePort if `port` is `None`.
     pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
         let field = match port {
             Some(port) => ClaimField::NodePort(port.node_port, port.name.clone(), port.port, port.protocol),
@@ -79,7 +79,7 @@ impl ClaimOf {
         Self { kind, namespace: namespace.clone(), name: name.clone(), field }
     }
 
-    /// Whether the field is a port that pods want.
+    /// Whether the field is a port that pods need.
     pub fn is_of_pods(&self) -> bool {
         matches!(self.field, ClaimField::PodPort(..))
     }

@@ -21,26 +21,26 @@ pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether the user configured a source of the cluster. If true and the source cannot be read, this is an error,
-    /// not the absence of a cluster.
+    /// Whether the user configured a source of the cluster. If so, a failed read is an error, and does not mean that
+    /// there is no cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. If the input has none, they count as unread, because the endpoints are unknown.
+    /// EndpointSlices. If the input has no EndpointSlice, they count as unread, because the endpoints are unknown.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
-    /// The names of the Services whose EndpointSlices were read, in all namespaces. `None` if all EndpointSlices were
-    /// read.
+    /// The names of the Services whose EndpointSlices were read. A name stands for Services in all namespaces. `None`
+    /// if all EndpointSlices were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node. From a file, these are the Pods with this node's name as `nodeName`. If this name is not
-    /// known, these are all Pods of the file.
+    /// Pods of this node. For a file, the Pods whose `nodeName` is this node's name. If the name of this node is not
+    /// known, all Pods of the file.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have these Pods.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
-    /// Workloads in files whose pods will need ports of a node. The pods do not exist yet.
+    /// Workloads from files. Their pods do not exist yet, but will need ports of a node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
@@ -50,10 +50,10 @@ pub struct ClusterFacts {
     /// The range of cluster IPs, if the user gives it with `lint --service-cidr`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<IpNet>,
-    /// The NodePort range in the settings of other components.
+    /// The NodePort ranges in the settings of components other than the API server.
     pub range_claims: Vec<RangeClaim>,
-    /// The settings of the proxy in the cluster. They come from the ConfigMap `kube-system/kube-proxy`, from k3s
-    /// node-args, or from `cilium-config` with `kube-proxy-replacement`.
+    /// The proxy's settings in the cluster: from the ConfigMap `kube-system/kube-proxy`, from k3s node-args, or from a
+    /// `cilium-config` with `kube-proxy-replacement`.
     pub proxy_config: Reading<ProxyConfig>,
     /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,8 +66,8 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// A `Gap` for missing Services, if the input lacks Services of the cluster. Each cluster has the Service
-    /// [`API_SERVER`]. If this Service is absent, other Services may also be absent.
+    /// The reason why Services may be missing. Each cluster has the Service [`API_SERVER`]. An input without this
+    /// Service may lack other Services too.
     pub fn lacks_services(&self) -> Option<Gap> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let is_whole = services.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
@@ -123,8 +123,8 @@ impl ClusterFacts {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// The reason why the hostPorts of some Pods are unknown. It is an object that may be a Pod and could not be used,
-    /// or [`Self::unplaced_pod`].
+    /// The reason why the hostPorts of some Pods are unknown. Either an object that may be a Pod could not be used, or
+    /// a [Pod's node is unknown](Self::unplaced_pod).
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods).or_else(|| self.unplaced_pod())
     }
@@ -142,7 +142,7 @@ impl ClusterFacts {
         self.unknown_node().filter(|_| pods.any(|pod| pod.node.is_some()))
     }
 
-    /// The Pods that have a `nodeName` and may be on this node. The reason is that [this node's name is
+    /// The Pods that have a `nodeName` and may be on this node, because [this node's name is
     /// unknown](Self::unknown_node).
     pub fn unplaced_pods(&self) -> impl Iterator<Item = &Pod> {
         let is_unknown = self.unknown_node().is_some();
@@ -150,7 +150,7 @@ impl ClusterFacts {
         pods.filter(move |pod: &&Pod| is_unknown && pod.node.is_some() && !pod.finished)
     }
 
-    /// The ports of this node that [`Self::unplaced_pods`] may need. Each port has its Pod and its entry.
+    /// The ports of this node that [`Self::unplaced_pods`] may need, each with its Pod and the Pod's entry.
     pub fn unplaced_ports(&self) -> impl Iterator<Item = (u16, &Pod, &ContainerPort)> {
         self.unplaced_pods().flat_map(|pod| pod.needed_ports().map(move |(number, port)| (number, pod, port)))
     }
@@ -165,8 +165,8 @@ impl ClusterFacts {
     /// is only a guess. The guess is confirmed by a Node with this name, or by a Pod that has an address and this
     /// `nodeName`.
     ///
-    /// `None` if no fact needs the name. Only a `nodeName` in a Pod needs the name, or a `nodeName` in an endpoint if a
-    /// Service has a policy Local.
+    /// `None` if the name is not needed. The name is needed if a Pod has a `nodeName`. It is also needed if an endpoint
+    /// has a `nodeName` and a Service has a policy Local.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
             return None;
@@ -195,8 +195,8 @@ impl ClusterFacts {
         slices.min_by(|one, other| one.detail.cmp(&other.detail))
     }
 
-    /// The sources that were not read. EndpointSlices are left out: rules choose EndpointSlices with the facts of these
-    /// sources.
+    /// The sources that were not read. EndpointSlices are left out, because rules use the other sources to choose
+    /// EndpointSlices.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
         let gaps = [
@@ -214,7 +214,7 @@ impl ClusterFacts {
     ///
     /// # Errors
     ///
-    /// If none were read, or if the EndpointSlices of Services with this name were not requested.
+    /// If no EndpointSlices were read, or if the EndpointSlices of Services with this name were not requested.
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
@@ -224,7 +224,7 @@ impl ClusterFacts {
         Ok(slices)
     }
 
-    /// Whether the endpoints of the Services with these names were read, or could not be read.
+    /// Whether a read of the endpoints of the Services with these names succeeded or failed.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         match &self.endpoint_slices {
             Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
@@ -254,8 +254,8 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// The `status.loadBalancer.ingress[].ip` entries whose `ipMode` is not `Proxy`.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// The families of `spec.loadBalancerSourceRanges`, each family once. If a client sends packets to the load
-    /// balancer's addresses and is outside of the ranges, proxies drop the packets.
+    /// The families of `spec.loadBalancerSourceRanges`, each family once. If a client is outside of the ranges, proxies
+    /// drop the client's packets to the load balancer's addresses.
     #[serde(default, skip_serializing_if = "<[Family]>::is_empty", deserialize_with = "families")]
     pub source_ranges: &'static [Family],
     /// `spec.externalTrafficPolicy` is `Local`.
@@ -312,13 +312,13 @@ impl ForCilium {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
-    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader.
-    /// Versions 0.5.0 to 1.0.3 write the annotation in ARP mode. Versions 1.0.4 to 1.2.3 write it in BGP mode too. In
-    /// BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// `kube-vip.io/vipHost`: the node that last became the leader of the addresses. kube-vip put the addresses on that
+    /// node. Versions 0.5.0 to 1.0.3 write the annotation in ARP mode. Versions 1.0.4 to 1.2.3 write it in BGP mode
+    /// too. In BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
     /// `pkg/services/services.go`).
     ///
-    /// The value may differ from the Node's name. Before 0.8.0, it is the name of the host. Since 0.8.0, `vip_nodename`
-    /// replaces this name, if it is set (`pkg/manager/manager.go`).
+    /// The value may differ from the Node's name. Before 0.8.0, the value is the name of the host. Since 0.8.0,
+    /// `vip_nodename` has priority over the name of the host (`pkg/manager/manager.go`).
     pub host: Option<String>,
     /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. MetalLB 0.13.8 to 0.16.1
     /// writes and removes the annotation together with the address (`controller/service.go`). Until 0.13.12, the
@@ -335,8 +335,8 @@ impl Service {
     /// The proxy name of a Service that no proxy serves. This text is not valid as a label, so users cannot choose it.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
-    /// Whether the API server has accepted the nodePort of `port`. Without `port`: the healthCheckNodePort. Lint marks
-    /// numbers that an updated Service keeps.
+    /// Whether the API server has accepted the nodePort of `port`, or the healthCheckNodePort if `port` is `None`. Lint
+    /// marks the ports that an updated Service keeps.
     pub fn has_accepted(&self, port: Option<&ServicePort>) -> bool {
         self.uid.is_some() || port.map_or(self.health_check_kept, |port| port.fixed == Some(false))
     }
@@ -392,8 +392,8 @@ pub struct ServicePort {
     /// `nodePort`.
     pub node_port: Option<u16>,
     /// Whether a client chose `nodePort`. If so, an entry of managedFields contains `f:nodePort`. `None` if
-    /// managedFields do not contain the port. The value is only a hint: if a backup is restored, its nodePorts also
-    /// count as chosen.
+    /// managedFields do not contain the port. The value is only a hint: nodePorts from a restored backup also count as
+    /// chosen.
     pub fixed: Option<bool>,
 }
 
@@ -452,8 +452,8 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. `None` if only a short row of the Node was
-    /// read. This node's own Node is always read in full.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. `None` if the Node was read as a row of a
+    /// Table. This node's own Node is always read in full.
     #[serde(default)]
     pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`. Empty in snapshots that are older than this field.
@@ -554,7 +554,7 @@ pub enum Claimant {
 pub struct Overrides {
     /// `--proxy-mode`.
     pub proxy_mode: Option<Learned<Mode>>,
-    /// `--set proxy_mode`. This mode is only supposed: [`Self::proxy_mode`] states the mode of a proxy that runs now.
+    /// `--set proxy_mode`: the mode that a user supposes. [`Self::proxy_mode`] is the mode of the proxy that runs now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supposed_mode: Option<Learned<Mode>>,
     /// The node's settings before `--set` changed a setting. The ports of open sockets were chosen under these
@@ -564,8 +564,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// The mode that replaces the mode of the proxy. It is the supposed mode. If there is none, it is the mode that a
-    /// user stated.
+    /// The mode that replaces the mode that was read: the supposed mode, or else the mode that a user stated.
     pub fn mode(&self) -> Option<&Learned<Mode>> {
         self.supposed_mode.as_ref().or(self.proxy_mode.as_ref())
     }

@@ -114,7 +114,7 @@ impl Snapshot {
         self
     }
 
-    /// The node without a configured name. The hostname is not a name of any object.
+    /// The node without a configured name. No object has the hostname as its name.
     pub fn unnamed(mut self) -> Self {
         (self.cluster.node_name, self.kernel.hostname) = (None, "vm".to_owned());
         self.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "test"));
@@ -299,7 +299,7 @@ pub fn daemon(command: &str, pid: u32) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, pid)
 }
 
-/// kube-proxy itself, which is a pod.
+/// The process of kube-proxy, which runs in a pod.
 pub fn proxy_holder() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }

@@ -51,7 +51,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The file in which a user would change the field. It is the template, if the text was rendered from one.
+    /// The file in which a user would change the field: the template if helm rendered the text, or else `file`.
     pub fn file(&self) -> &FileName {
         self.template.as_ref().unwrap_or(&self.file)
     }
@@ -119,13 +119,13 @@ pub struct Claim {
     pub path: String,
     /// The place of the value.
     pub place: Place,
-    /// The claim.
+    /// The claimed port or address.
     pub what: Claimed,
     /// For a nodePort: the `name` and the `port` of its Service port.
     pub of_port: Option<(String, u16)>,
 }
 
-/// A field that the API server always refuses. Other objects do not matter.
+/// A field that the API server refuses, even if the cluster has no other objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The field and its claim.
@@ -141,24 +141,24 @@ pub enum Refusal {
     NodePort,
     /// A `healthCheckNodePort` in a Service that is not a LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
-    /// A `healthCheckNodePort` of an update. The Service has this other number, and keeps the number while it stays a
-    /// LoadBalancer with `externalTrafficPolicy: Local` (`pkg/registry/core/service/storage/alloc.go`). Only lint finds
-    /// this reason.
+    /// A new `healthCheckNodePort` in an update. The Service keeps its old number (this value) while it stays a
+    /// LoadBalancer with `externalTrafficPolicy: Local` (`pkg/registry/core/service/storage/alloc.go`). Only lint uses
+    /// this variant.
     HealthCheckReplaced(u16),
     /// A port of the node that another container of the pod also has, with the same protocol and `hostIP`.
     Twice,
-    /// Like `Twice`, but in a pod template without one of the two hostPorts. In the host network, the API server adds
-    /// the missing hostPort to pods, not to templates (`pkg/apis/core/v1/defaults.go` `SetDefaults_Pod`).
+    /// Like `Twice`, but a pod template lacks one of the two hostPorts. In the host network, the API server adds the
+    /// missing hostPort to pods, not to templates (`pkg/apis/core/v1/defaults.go` `SetDefaults_Pod`).
     TwiceInPods,
     /// A `port` of a Service that another entry of the Service also has, with the same protocol (`ValidateService`).
     PortTwice,
     /// The name of a Service's port that another port of the Service also has (`validateServicePort`).
     NameTwice,
-    /// A `hostPort` that differs from its `containerPort`, which is this port. In the host network, both must be equal.
+    /// A `hostPort` that differs from its `containerPort` (this value). In the host network, both must be equal.
     NotThePort(u16),
 }
 
-/// What a field claims.
+/// The port or address that a field claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// `spec.ports[].nodePort`.
@@ -171,7 +171,7 @@ pub enum Claimed {
     HostPort(u16, Protocol, Option<IpAddr>),
     /// `containerPort` of a container in the host network.
     HostNetworkPort(u16, Protocol),
-    /// The `port` or `name` of an entry in `spec.ports`, if the API server refuses it. It claims no port of a node.
+    /// The refused `port` or `name` of an entry in `spec.ports`. The field claims no port of a node.
     ServicePort(u16, Protocol),
 }
 

@@ -25,13 +25,13 @@ pub struct KernelFacts {
     /// The time at which the node booted, according to the node's present clock. `None` in recorded files.
     #[serde(default)]
     pub booted: Option<Timestamp>,
-    /// The capabilities that this process has, of those that Portreeve uses. For example, `CAP_NET_ADMIN`.
+    /// The capabilities that Portreeve uses and this process has, for example `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
     /// Listening sockets on all ports. These are TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a
     /// local port.
     pub listeners: Reading<Vec<Socket>>,
-    /// The reason why UDP listeners were not read. Even with such a reason, TCP listeners were read: too many UDP
-    /// sockets must not hide TCP sockets.
+    /// The reason why UDP listeners were not read, although TCP listeners were read. Too many UDP sockets must not hide
+    /// TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
     /// The source of the sockets: sock_diag, or `/proc/net`, which shows less.
@@ -65,7 +65,7 @@ pub struct KernelFacts {
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// The tables of nftables and the chains of iptables.
     pub netfilter: Reading<Netfilter>,
-    /// What kube-proxy answers on loopback.
+    /// kube-proxy's answers on loopback.
     pub proxy: ProxyFacts,
     /// The answers to a GET request on each healthCheckNodePort of the query.
     pub health_checks: Reading<Vec<HealthCheckAnswer>>,
@@ -151,17 +151,17 @@ fn unread<T>(source: Source) -> Reading<T> {
     Reading::not_requested(source, "no node was scanned")
 }
 
-/// What a scan reads in addition to the facts that every scan reads.
+/// The facts that a scan reads in addition to the facts of every scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
-    /// Ports. The scan reads who owns the listeners on these ports. These ports are the NodePort range, and all other
-    /// ports that a rule needs.
+    /// The ports on which the scan reads the owners of listeners: the NodePort range, and all other ports that a rule
+    /// needs.
     pub owner_ports: PortSet,
-    /// Local ports. The scan lists client sockets on these ports. It also lists masqueraded flows without an answer.
+    /// The local ports for which the scan lists client sockets, and masqueraded flows without an answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs but may not get, and the port of `owner`. If no process listens on one of these
-    /// ports, the scan reads two more facts. The first is the peers of the port's clients that are servers. The second
-    /// is the sockets that are bound to the port but do not listen.
+    /// Local ports that a server needs but may not get, and the port of the command `owner`. For a port without a
+    /// listener, the scan also reads which peers of the port's clients are servers. It also lists the sockets that are
+    /// bound to the port but do not listen.
     pub contested: PortSet,
     /// Whether the scan also searches for clients on ports outside the ephemeral port range. The program of such a
     /// client chose the port itself. On a host with many connections, this search costs more than all other facts.
@@ -183,7 +183,7 @@ pub struct NodeQuery {
     pub skipped: BTreeSet<Source>,
 }
 
-/// What to read in one pod's own network namespace.
+/// The facts to read in one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
     /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts how many of them are used.
@@ -217,7 +217,7 @@ impl Sysctls {
     }
 }
 
-/// Sockets in use, as the sums of `/proc/net/sockstat` and `sockstat6`.
+/// Numbers of sockets, as the sums of `/proc/net/sockstat` and `sockstat6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SockStat {
     /// TCP sockets in use, of both families, without TIME_WAIT.
@@ -232,8 +232,8 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// An upper bound for the number of sockets to one destination. It is the number of TCP sockets with TIME_WAIT, or
-    /// the number of UDP sockets, if this is larger.
+    /// An upper bound for the number of sockets to one destination. It is the larger of two numbers: the UDP sockets,
+    /// and the TCP sockets including TIME_WAIT.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -260,8 +260,8 @@ pub struct Interfaces {
 /// The link that Cilium makes on every node.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of data planes whose behaviour Portreeve has not measured. If the value is `true`, the link proves that this
-/// data plane serves NodePorts. If it is `false`, the link may also exist beside kube-proxy.
+/// Links of data planes whose behaviour Portreeve has not measured. `true` means: the link proves that the data plane
+/// serves NodePorts. `false` means: the link may also exist beside kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -287,7 +287,7 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down, each with its UDP port. For WireGuard, this is the [default port](Link::wireguard).
+    /// The tunnels that are down, each with its UDP port. For WireGuard, it is the [default port](Link::wireguard).
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
         self.links.iter().filter(|link| !link.up).filter_map(move |link| Some((port(link)?, link)))
@@ -377,7 +377,7 @@ impl WireGuard {
 }
 
 impl Link {
-    /// The default settings of this link, if a network plugin made it as a WireGuard device. The kernel probably opens
+    /// The default settings of this link, if it is the WireGuard device of a network plugin. The kernel probably opens
     /// the default port for this link.
     pub fn wireguard(&self) -> Option<WireGuard> {
         let is_wireguard = self.kind.as_deref() == Some("wireguard");
@@ -387,8 +387,8 @@ impl Link {
     /// Whether this tunnel and another tunnel cannot share one port. `None` if it is unknown how the kernel opens their
     /// ports.
     ///
-    /// Two Geneve devices can always share a port: the kernel makes only Geneve devices that can (drivers/net/geneve.c
-    /// `geneve_configure`).
+    /// Two Geneve devices can always share a port: the kernel does not make a Geneve device that conflicts with another
+    /// (drivers/net/geneve.c `geneve_configure`).
     pub fn excludes(&self, other: &Self) -> Option<bool> {
         let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
         let alike = one.external == two.external && one.options == two.options;
@@ -459,7 +459,7 @@ pub struct IpVsConnection {
     pub state: String,
 }
 
-/// What proxies left in netfilter, from an nfnetlink dump. The dump includes the chains of iptables-nft.
+/// Tables, chains and rules of netfilter, from an nfnetlink dump. The dump includes the chains of iptables-nft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netfilter {
     /// The tables of nftables as `family name`, for example `ip kube-proxy`.
@@ -473,8 +473,8 @@ pub struct Netfilter {
     /// which the kernel evaluates them.
     #[serde(default = "Redirection::not_requested")]
     pub redirections: Reading<Vec<Redirection>>,
-    /// Destination ports for which conntrack is turned off, each port once. Rules in tables `raw` turn it off
-    /// (`NOTRACK`, `CT --notrack`). Rules with other conditions and rules of legacy iptables are left out.
+    /// Destination ports for which rules in tables `raw` turn conntrack off (`NOTRACK`, `CT --notrack`), each port
+    /// once. Rules with other conditions and rules of legacy iptables are left out.
     #[serde(default = "untracked_not_requested")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -492,7 +492,7 @@ impl Default for Netfilter {
     }
 }
 
-/// A rule that sends connections to a port of the node to another address.
+/// A rule that redirects connections from a port of the node to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirection {
     /// TCP, UDP or SCTP.
@@ -512,7 +512,7 @@ pub struct Redirection {
 }
 
 impl Redirection {
-    /// The value in snapshots that are older than this field.
+    /// The value in snapshots that are older than [`Netfilter::redirections`].
     fn not_requested() -> Reading<Vec<Self>> {
         Reading::not_requested(Source::Netfilter, "redirections of hostPorts were not requested")
     }
@@ -543,7 +543,7 @@ pub struct Masquerade {
     /// At most 64 flows that have no answer yet, and whose source port was translated to a port of
     /// [`NodeQuery::client_ports`]. For TCP, such a flow is in SYN_SENT. For UDP and SCTP, conntrack has seen no reply.
     pub unanswered: Vec<MasqueradedFlow>,
-    /// The number of flows without an answer that are not listed.
+    /// The number of flows without an answer that [`Self::unanswered`] does not contain.
     pub beyond: u64,
 }
 
@@ -575,7 +575,7 @@ pub struct MasqueradePool {
     pub ports: PortRange,
     /// The number of flows whose source port differs from the port that the client chose.
     pub moved: u32,
-    /// The clients with the most flows, at most eight. Each client has the number of its flows.
+    /// At most eight clients with the most flows. Each client has the number of its flows.
     pub senders: Vec<(IpAddr, u32)>,
 }
 
@@ -586,7 +586,7 @@ pub struct MasqueradedFlow {
     pub protocol: Protocol,
     /// The client's own address and port.
     pub source: (IpAddr, u16),
-    /// The address and port of this node that replace the client's address and port. Answers go to them.
+    /// The address and port of this node that replace the client's address and port. The server answers there.
     pub translated: (IpAddr, u16),
     /// The address and port of the server that answers. For a connection to a Service, this is the endpoint.
     pub server: (IpAddr, u16),

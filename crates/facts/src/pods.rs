@@ -87,9 +87,9 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether the pod runs on this Node, or may run on it. A Pod without a Node name is one of two kinds. A Pod of the
-    /// API server waits for the scheduler, so the answer is false. A Pod of a manifest may run on any Node, so the
-    /// answer is true.
+    /// Whether the pod runs or may run on this Node. False for a Pod of the API server without a `nodeName`, because
+    /// this Pod waits for the scheduler. True for a Pod of a manifest without a `nodeName`, because this Pod may run on
+    /// any Node.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
@@ -130,24 +130,24 @@ impl Pod {
         Some(format!("{at}/{protocol} is in use"))
     }
 
-    /// The ports of the node that the pod needs. Each port has its number on the node.
+    /// The ports of the node that the pod needs. The first value of each pair is the port's number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
 
-    /// Like [`Self::node_ports`], but also with the ports of probes.
+    /// Like [`Self::node_ports`]. Also has the ports of probes.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }
 }
 
-/// The ports of the node that containers need. Each port has its number on the node.
+/// The ports of the node that containers need. The first value of each pair is the port's number on the node.
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
 }
 
-/// A container of a pod, and the ports that it needs.
+/// A container of a pod, and the ports that the container needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPorts {
     /// `status.containerStatuses[].containerID` without the name of the runtime. The path of the container's control
@@ -216,12 +216,11 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// The Service, as in [`Pod::service_lb_of`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only Node on which the Pod can run. `None` if there may be several. The Pod may name the Node, or the
-    /// scheduler may have nominated it. A node affinity may select it, as in the Pods of a DaemonSet. A node selector
-    /// may contain its host name.
+    /// The only Node on which the Pod can run. `None` if there may be several. The Node comes from `nodeName`, the
+    /// scheduler's nomination, a node affinity (as in Pods of a DaemonSet), or the host name in a node selector.
     pub meant_for: Option<String>,
-    /// Whether the scheduler reports that the ports are in use on every Node. If not, this Node may be one that refuses
-    /// the Pod for another reason.
+    /// Whether the scheduler reports that the ports are in use on every Node. If not, this Node may refuse the Pod for
+    /// another reason.
     #[serde(default)]
     pub everywhere: bool,
     /// Whether the kubelet refused the Pod. The kubelet does not start a refused Pod later.

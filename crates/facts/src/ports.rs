@@ -63,7 +63,7 @@ impl Family {
         }
     }
 
-    /// The index of the family in a pair. The first value of such a pair is for IPv4.
+    /// The index of the family in a pair of values: 0 for IPv4, 1 for IPv6.
     pub fn index(self) -> usize {
         self as usize
     }
@@ -147,7 +147,7 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// The length in bytes after which an error cuts the wrong text.
+/// The largest number of bytes of the wrong text that an error shows.
 const LONGEST: usize = 64;
 
 impl NotPorts {
@@ -179,13 +179,13 @@ impl FromStr for PortRange {
     }
 }
 
-/// A set of ports. Its ranges are sorted. There is at least one port between two ranges.
+/// A set of ports. The ranges are sorted. Ranges that touch or overlap are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<PortRange>", into = "Vec<PortRange>")]
 pub struct PortSet(Vec<PortRange>);
 
 impl PortSet {
-    /// The ranges, the lowest first. There is at least one port between two ranges.
+    /// The ranges, the lowest first. Ranges that touch or overlap are merged.
     pub fn ranges(&self) -> &[PortRange] {
         &self.0
     }

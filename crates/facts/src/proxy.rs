@@ -80,7 +80,7 @@ pub const PROXY_METRICS: u16 = 10249;
 /// The port on which kube-proxy reports its health by default (`healthzBindAddress`).
 pub const PROXY_HEALTH: u16 = 10256;
 
-/// kube-proxy's answers on loopback. The port is `metricsBindAddress`, by default `127.0.0.1:10249` or `[::1]:10249`.
+/// kube-proxy's answers on loopback, at `metricsBindAddress`: by default `127.0.0.1:10249` or `[::1]:10249`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFacts {
     /// The answer of `/proxyMode`.
@@ -89,8 +89,8 @@ pub struct ProxyFacts {
     pub config: Reading<ProxyConfig>,
     /// The values of `/metrics` that rules use.
     pub metrics: Reading<ProxyMetrics>,
-    /// The control group of the process that answers. This process is the proxy. A socket belongs to the proxy if it
-    /// has the same process or the same control group. If the control group is the root group, only the process counts.
+    /// The control group of the process that answers. This process is the proxy. A socket of this process or of this
+    /// control group belongs to the proxy. If the control group is the root group, only the process counts.
     pub cgroup: Reading<Cgroup>,
     /// The process that answers (see [`Self::cgroup`]).
     pub process: Reading<Process>,
@@ -99,11 +99,10 @@ pub struct ProxyFacts {
 }
 
 /// The feature gate for NodePorts on loopback in nftables mode (KEP-6032). With the gate, kube-proxy serves NodePorts
-/// on loopback if `nodePortAddresses` names loopback. If `nodePortAddresses` does not, kube-proxy refuses the
-/// connections.
+/// on loopback if `nodePortAddresses` names loopback. Otherwise, kube-proxy refuses the connections.
 pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
-/// The settings of the proxy that rules use. `None` if the source did not have the setting.
+/// The proxy's settings that rules use. A field is `None` if the source did not have the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
     /// The source, for example `127.0.0.1:10249/configz`.
@@ -160,7 +159,7 @@ pub struct CiliumConfig {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
     /// `disable-external-ip-mitigation`: the node and its pods can reach the Service of an external IP on every address
-    /// of the node. This includes addresses on devices that Cilium does not serve.
+    /// of the node. These addresses include addresses on devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
     /// `k8s-service-proxy-name`: Cilium serves only Services with this value of the label
@@ -197,7 +196,7 @@ pub struct CiliumConfig {
     pub reserves_nothing: bool,
 }
 
-/// What Cilium does with a connection to a Service without an endpoint.
+/// How Cilium treats a connection to a Service without an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutBackend {

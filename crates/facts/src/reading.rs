@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The result of reading one fact.
 ///
-/// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`. These would turn an unread fact into zero, or
-/// into a healthy value. Code that continues without the fact must give a reason ([`Unread`]).
+/// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`: such functions would turn an unread fact into
+/// zero, or into a healthy value. Code that continues without the fact must give a reason ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -52,7 +52,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The list. If the list was not read, it is empty.
+    /// The list, or an empty list if the list was not read.
     pub fn known_part<'a>(&'a self, why: Unread) -> &'a T::Target
     where
         T: Deref,
@@ -90,8 +90,8 @@ pub enum Unread {
     Assumed(&'static str),
     /// The code uses the fact only to choose what it reads or lists next. No conclusion depends on the fact.
     Chooses,
-    /// The caller concludes nothing from the absent fact. For the caller, every value stays possible, or the caller
-    /// reads another source or has its own `Gap`.
+    /// The caller concludes nothing from the absent fact: the caller treats every value as possible, reads another
+    /// source, or has its own `Gap`.
     Doubted,
 }
 
@@ -121,7 +121,7 @@ impl<T> From<Result<T, Gap>> for Reading<T> {
 /// An input that was not read: its source, the reason, and one line for users.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// The reader.
+    /// The source that was not read.
     pub source: Source,
     /// The kind of failure.
     pub why: Why,

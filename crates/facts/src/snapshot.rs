@@ -25,12 +25,12 @@ pub struct Snapshot {
     pub version: Option<String>,
     /// The time at which the scan began.
     pub at: Timestamp,
-    /// The start of the last scan that read connections. `None` if this scan read connections. Some sources take longer
-    /// with more connections, and their facts are from that scan.
+    /// The start of the last scan that read connections, or `None` if this scan read connections. The facts of sources
+    /// that [walk connections](Source::walks_connections) are from the last such scan.
     #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
-    /// The time at which the API server last confirmed that these are the Pods of this node. `None` if the Pods came
-    /// from files, or were not read.
+    /// The time at which the API server last confirmed the list of this node's Pods. `None` if the Pods came from
+    /// files, or were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
@@ -62,8 +62,7 @@ impl OwnPort {
 }
 
 impl Snapshot {
-    /// The sources of this snapshot. If a source was not read, it has the reason. A source may be in the list several
-    /// times.
+    /// The sources of this snapshot. A source that was not read has the reason. A source may occur several times.
     pub fn readings(&self) -> Vec<(Source, Option<&Gap>)> {
         fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
             (source, reading.gap())
@@ -147,7 +146,7 @@ impl Snapshot {
             .find(|node| node.name == self.node_name())
     }
 
-    /// The reason why this node's own Node object is not known. Nodes were not read, or the list of Nodes does not
+    /// The reason why this node's own Node object is not known: Nodes were not read, or the list of Nodes does not
     /// contain this object.
     pub fn own_node_gap(&self, detail: &'static str) -> Gap {
         let unread = self.cluster.nodes.gap().cloned();
@@ -184,12 +183,12 @@ impl Snapshot {
     }
 
     /// Whether this node's proxy serves a Service, according to the label `service.kubernetes.io/service-proxy-name`.
-    /// By default, a proxy serves the Services without the label. If Cilium's settings have a name, Cilium serves only
+    /// By default, a proxy serves the Services without the label. If Cilium's settings name a proxy, Cilium serves only
     /// Services whose label has this name.
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
-        // This function runs for each Service. In most clusters, no such name is set, so this check comes first.
+        // This function runs for each Service. In most clusters, the settings name no proxy, so this check comes first.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
             return service.proxy_name.is_none();
         }
@@ -197,8 +196,8 @@ impl Snapshot {
         service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
-    /// The mode of a kube-proxy, if another data plane may have replaced this kube-proxy. Also the reason why the mode
-    /// is not known.
+    /// The mode of a kube-proxy that another data plane may have replaced, and the reason why the node's proxy mode is
+    /// not known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
             _ if self.overrides.mode().is_some() => None,
@@ -207,9 +206,9 @@ impl Snapshot {
         }
     }
 
-    /// The mode of a kube-proxy that is only in the cluster's settings and may have been removed. Users who remove
-    /// kube-proxy often leave its ConfigMap. A sign is a link of Cilium or of another replacement on the node. If the
-    /// links were not read, kube-proxy may also have been removed.
+    /// The mode in the cluster's settings, if the kube-proxy of these settings may have been removed. Users who remove
+    /// kube-proxy often leave its ConfigMap. The sign is a link of Cilium or of another replacement on the node. Unread
+    /// links count as a sign too.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;

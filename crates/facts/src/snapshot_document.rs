@@ -6,8 +6,8 @@ use serde::Deserialize;
 use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, text};
 
 impl Snapshot {
-    /// Parses a snapshot from its JSON document, as `serde_json` writes it. The schema is checked first. So the error
-    /// for another kind of document names its schema, and not a missing field.
+    /// Parses a snapshot from its JSON document, as `serde_json` writes it. The schema is checked first, so that the
+    /// error for another kind of document names the schema, not a missing field.
     ///
     /// # Errors
     /// If the document is not JSON, has another schema, or has a value that no scan can have written.
@@ -21,8 +21,8 @@ impl Snapshot {
             Some(SNAPSHOT_SCHEMA) => {
                 let mut snapshot: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
                 snapshot.cluster = snapshot.cluster.in_order();
-                // Snapshots of earlier versions lack this entry, because these versions used the hostname as the node's
-                // name.
+                // Snapshots of earlier versions lack the entry for an unknown name, because these versions used the
+                // hostname as the name.
                 if snapshot.cluster.unknown_node().is_none() {
                     let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
                     snapshot.cluster.rejected.extend(unknown);
@@ -38,7 +38,7 @@ impl Snapshot {
     }
 }
 
-/// The first value of a snapshot that no scan can have written. In words: the place, the value, and the expected value.
+/// A text about the first value that no scan can have written: the place, the value, and the expected value.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
     let unread = Unread::Reported("the gap in its place");

@@ -58,7 +58,7 @@ impl Socket {
     /// `[::]` without `IPV6_V6ONLY` also serves IPv4. `None` if this option is needed and not known.
     pub fn serves(&self, family: Family) -> Option<bool> {
         match (self.local.to_canonical(), family) {
-            // An IPv6 socket may be bound to a mapped IPv4 address. It then serves IPv4 only.
+            // An IPv6 socket may be bound to a mapped IPv4 address. Such a socket serves IPv4 only.
             (IpAddr::V4(_), _) => Some(family == Family::V4),
             (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
             (IpAddr::V6(_), _) => Some(family == Family::V6),
@@ -197,8 +197,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The number of clock ticks in a second (`USER_HZ`, include/asm-generic/param.h). It is the same on all processors
-    /// that Kubernetes supports.
+    /// The number of clock ticks in a second (`USER_HZ`, include/asm-generic/param.h), equal on all processors that
+    /// Kubernetes supports.
     const TICKS: u64 = 100;
 
     /// The time at which the process started, in whole seconds. `booted` is the time at which the node booted.
@@ -232,9 +232,9 @@ pub struct DestinationUse {
 /// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// An upper bound for the number of ports in use to one destination. After a walk over the sockets, it is the
-    /// number from the walk. Without a walk, it is `inuse + tw` of sockstat and sockstat6. For a pod with few sockets,
-    /// it is the number of all its sockets.
+    /// An upper bound for the number of ports in use to one destination. After a walk over the sockets, the bound is
+    /// from the walk. Without a walk, the bound is `inuse + tw` of sockstat and sockstat6. For a pod with few sockets,
+    /// the bound is the number of all its sockets.
     pub at_most: u32,
     /// The destinations that use the most ports, at most 16, the busiest first. Empty if the walk found no destination.
     /// Also empty if no walk was needed, because `at_most` was low.
@@ -303,7 +303,7 @@ impl EphemeralUse {
         let every = match self.extent {
             Extent::NotRecorded => None,
             Extent::Every => Some(self.at_most),
-            // Programs may have opened sockets after the total was read and before the walk.
+            // Programs may open sockets after the total is read and before the walk. So `at_most` may be larger.
             Extent::Walked { every, .. } => every.map(|every| every.max(self.at_most)),
         };
         walked.into_iter().chain(every).min()
@@ -318,8 +318,8 @@ pub struct Clients {
     /// At the end, there are at most 64 sockets that are bound to a [contested](super::NodeQuery::contested) port, but
     /// do not listen or connect. Only some kernels [list them](lists_bound).
     pub sockets: Vec<Socket>,
-    /// Peers of TCP connections on the ports of the query. Each peer is a server: it also has a connection with a port
-    /// of this host that has no listener. This host opened that connection, so the peer accepted it.
+    /// Peers of TCP connections on the ports of the query. Each peer is a server: the peer also has a connection to a
+    /// port of this host without a listener. This host opened that connection, so the peer accepted it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
     /// The number of sockets that are not listed.
@@ -327,12 +327,12 @@ pub struct Clients {
     /// The number of client sockets that no listener of this host accepted. Sockets that are not listed are included.
     #[serde(default)]
     pub outgoing: u64,
-    /// Whether the scan skipped the search for clients. The host has many connections, and the kernel cannot have
-    /// chosen a port of the query for them. But a program may have bound such a port itself.
+    /// Whether the scan skipped the search for clients. A scan skips this search if the host has many connections, and
+    /// if the kernel never chooses a port of the query. But a program may have bound such a port itself.
     #[serde(default)]
     pub passed_over: bool,
-    /// Whether some sockets may be missing that are bound, but do not listen or connect. The files in `/proc/net` do
-    /// not list such sockets, and Portreeve keeps at most 64.
+    /// Whether [`Self::sockets`] may lack sockets that are bound, but do not listen or connect. The files in
+    /// `/proc/net` do not list such sockets, and Portreeve keeps at most 64.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
     /// The local ports on which the scan searched for clients. Empty in snapshots of earlier versions.
@@ -349,7 +349,7 @@ impl Clients {
     pub const MOST: usize = 4096;
 
     /// The reason why outgoing connections may be missing from the list. If there are too many sockets, accepted
-    /// connections are left out before outgoing ones.
+    /// connections are left out before outgoing connections.
     pub fn outgoing_missing(&self) -> Option<Gap> {
         let detail = "the list of connections on these ports is full; connections that hang are listed first";
         let is_full = self.beyond > 0 && self.outgoing > Self::MOST as u64;

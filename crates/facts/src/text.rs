@@ -25,7 +25,7 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// At most `most` of the things, and the number of all others, as in `a, b and 3 more`.
+/// The first `most` things, and the number of the other things, as in `a, b and 3 more`.
 pub fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>, most: usize) -> String {
     let mut things = things.into_iter();
     let first: Vec<String> = things.by_ref().take(most).map(|thing| thing.to_string()).collect();
@@ -51,8 +51,7 @@ pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }
 
-/// Whether the character's general category is printable (Unicode Standard, 4.5). These categories are not: control,
-/// format, separators, surrogates, private use and unassigned.
+/// Whether the character's general category is printable (Unicode Standard, 4.5).
 fn prints(character: char) -> bool {
     use GeneralCategory as C;
     !matches!(
@@ -77,8 +76,8 @@ fn is_blank(character: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A text such as `, did you mean "interval"?`. It names a word that contains the typed text, or that differs by one or
-/// two typing errors. Empty if there is no such word.
+/// A text such as `, did you mean "interval"?`. The text names a word that contains the typed text, or that differs by
+/// one or two typing errors. Empty if there is no such word.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A typed name may be long, so only its beginning is compared.
     let typed: String = typed.chars().take(64).collect();

@@ -1,4 +1,4 @@
-//! Workloads, with the ports of a node that their pods will want.
+//! Workloads, with the ports of a node that their pods will need.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub struct Workload {
     /// The number of pods at the same time: `spec.replicas`, or `parallelism` of a Job. `None` if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. With the strategy
-    /// `RollingUpdate`, this is so if `maxUnavailable` is zero pods. By default, it is so for a Deployment with fewer
-    /// than four pods.
+    /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. True with the
+    /// strategy `RollingUpdate` if `maxUnavailable` is zero pods. Zero is the default for a Deployment with fewer than
+    /// four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
@@ -47,12 +47,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The ports of a node that the workload's pods need. Each port has its number on the node.
+    /// The ports of a node that the workload's pods need. The first value of a pair is the number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
 
-    /// Like [`Self::node_ports`], with the ports that probes name.
+    /// Like [`Self::node_ports`]. Also has the ports of probes.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }

@@ -1,5 +1,5 @@
-//! Makes a manifest from an object. The manifest has the fields that claim a port or an address, with their places. It
-//! also has the fields that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+//! Finds the fields of an object that claim a port or an address, with their places. Also finds the fields that the API
+//! server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use portreeve_facts::{
     ACCEPT, Accepts, Claim, Claimed, FileName, Place, Protocol, Refusal, Refused, WorkloadKind, text,
 };
 
-/// For the annotation that accepts rules: the longest name of a rule, in bytes, and the greatest number of names.
+/// The longest name of a rule in the annotation [`ACCEPT`], in bytes.
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
 

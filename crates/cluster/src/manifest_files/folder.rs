@@ -48,7 +48,7 @@ pub(super) struct Found {
     /// file of a patch is not read.
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
-    /// The skipped patches of `perhaps_whole`, in words.
+    /// Texts about the skipped patches that `perhaps_whole` contains.
     pub(super) left_out: Vec<String>,
     patches: BTreeMap<PathBuf, PathBuf>,
     /// The files that kustomizations list under `resources`, and patches outside of the kustomization's folder.
@@ -96,8 +96,8 @@ impl Found {
                 continue;
             }
             match self.collect_patches(folder, &path) {
-                // A kustomization whose name ends like the name of a manifest is read again as a manifest. Then the
-                // same error is reported.
+                // A kustomization whose name ends like the name of a manifest is also read as a manifest, and its error
+                // is reported then.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
                 Ok(()) | Err(_) => {}
             }
@@ -156,8 +156,8 @@ impl Found {
         Ok(())
     }
 
-    /// Removes patches from the files. Any kustomization can list the file of another team, so a file that perhaps is a
-    /// whole object stays.
+    /// Removes patches from the files. Any kustomization can list the file of another team as a patch. So a file that
+    /// may contain a whole object stays.
     fn leave_out_patches(&mut self) {
         let Self { files, patched, left_out, patches, perhaps_whole, .. } = self;
         if patches.is_empty() {
@@ -183,7 +183,7 @@ impl Found {
     }
 }
 
-/// Whether a file has only parts of objects. A file that cannot be read is no part, so its error is reported.
+/// Whether a file has only parts of objects. False if the file cannot be read, so that its error is reported.
 fn is_part(file: &Input) -> bool {
     let Ok(bytes) = file.read(Accepted::RegularFiles, LONGEST) else { return false };
     // The YAML parser accepts UTF-16, and lint does not.
@@ -198,8 +198,8 @@ fn is_part(file: &Input) -> bool {
     true
 }
 
-/// Whether a value has a field of whole objects. A Service has a type, a selector or external IPs, and a container an
-/// image. If a patch has such a field too, the patch is judged.
+/// Whether a value has a field that shows a whole object. A Service has a type, a selector or external IPs, and a
+/// container has an image. A patch with such a field is judged too.
 fn may_be_whole(node: &Node) -> bool {
     match &node.value {
         Value::Mapping(fields) => fields

@@ -1,4 +1,4 @@
-//! Splits a stream of JSON into its documents. A document begins where the last document ended, with or without a
+//! Splits a stream of JSON into its documents. A document begins at the end of the previous document, with or without a
 //! separator.
 
 use std::ops::RangeInclusive;

@@ -54,8 +54,8 @@ pub struct ManifestFiles {
     pub manifests: Vec<Manifest>,
     /// The errors. Each error has its place, if the place is known.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// The number of objects of all kinds, with the skipped and the rejected objects. A document without a kind counts
-    /// as one object.
+    /// The number of objects of all kinds, including skipped and rejected objects. A document without a kind counts as
+    /// one object.
     pub objects: usize,
     /// The number of objects that were read in full.
     pub whole: usize,
@@ -66,7 +66,7 @@ pub struct ManifestFiles {
     pub files: usize,
     /// Folders of Helm charts. They are not read, because helm must render them first.
     pub charts: Vec<PathBuf>,
-    /// Skipped patches, in words: only patches outside of the kustomization's folder, and patches that are resources.
+    /// Texts about skipped patches that are outside of the kustomization's folder, or that are resources.
     pub left_out: Vec<String>,
     /// The number of skipped objects, by kind. For a document without a kind, the key is empty.
     pub skipped: BTreeMap<String, usize>,
@@ -111,8 +111,8 @@ fn as_created(service: &mut facts::Service) {
     if service.kind != ServiceKind::LoadBalancer || !service.external_local {
         service.health_check_node_port = None;
     }
-    // In a manifest, a user chose each nodePort that is written. An object from a cluster has a uid, and records itself
-    // who chose the nodePort.
+    // In a manifest, a user chose each nodePort that is written. An object from a cluster has a uid, and its
+    // managedFields show who chose the nodePort.
     if service.uid.is_none() {
         service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
     }
@@ -343,7 +343,7 @@ fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Re
     Ok(Manifest { kind, namespace, name, accepts, claims: Vec::new(), refused: Vec::new() })
 }
 
-/// Whether a list without a kind may contain objects. A list of plain values cannot.
+/// Whether a list without a kind may contain objects. A list of plain values cannot contain objects.
 fn may_be_objects(items: &[Node]) -> bool {
     items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
 }

@@ -4,8 +4,8 @@
 //! afterwards. So `f:nodePort` is below `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` only if a client set the
 //! nodePort.
 //!
-//! All entries are searched. The `operation` of a create may also be `Update`, and a write that changes nothing owns no
-//! field.
+//! All entries are searched, because the `operation` of a create may also be `Update`. A write that changes nothing
+//! owns no field.
 
 use std::collections::BTreeMap;
 

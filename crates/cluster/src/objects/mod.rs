@@ -2,8 +2,8 @@
 //!
 //! Portreeve parses an object as the API server does. Null means absent. If a value has a wrong type or no meaning, the
 //! whole object is refused. The error contains the field, its value and the expected value. If an API server accepts an
-//! object, the object is kept. [`Notes`] describes the parts of it that Portreeve cannot use. Upstream names:
-//! k8s.io/api `core/v1`, `discovery/v1`.
+//! object, the object is kept. [`Notes`] describes the parts that Portreeve cannot use. The names of fields are from
+//! k8s.io/api `core/v1` and `discovery/v1`.
 //!
 //! Each file has the struct of one kind, and the facts that follow from it.
 
@@ -42,7 +42,7 @@ pub trait Object: DeserializeOwned {
     /// The fact that is incomplete if an object of this kind is refused.
     const SOURCE: Source;
 
-    /// The metadata of every object.
+    /// The object's `metadata`.
     fn metadata(&self) -> Option<&Metadata>;
 
     /// Adds the facts of the object.
@@ -218,7 +218,7 @@ pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
     pub(crate) generate_name: Option<Text>,
-    /// Whether [`Metadata::complete`] made the name. If an object has a name, the API server ignores `generateName`.
+    /// Whether [`Metadata::complete`] made the name. If so, an error about the name quotes `generateName`.
     #[serde(skip)]
     is_generated: bool,
     #[serde(deserialize_with = "values::unless_empty")]
@@ -250,9 +250,9 @@ impl Metadata {
     /// Adds the values that the API server would add: the namespace, and a name for `generateName`. Returns whether the
     /// object already had a name.
     ///
-    /// The API server ends a generated name with five random characters. Here, the name ends with `number`, so that
-    /// each object has another name. A `number` below 22222 contains a 0 or a 1. The API server uses neither of these
-    /// digits (apimachinery `util/rand`). A name has at most 63 characters (apiserver `pkg/storage/names/generate.go`).
+    /// The API server ends a generated name with five random characters. Here, the name ends with `number`, so that all
+    /// names differ. A `number` below 22222 contains a 0 or a 1, which the API server never uses (apimachinery
+    /// `util/rand`). A name has at most 63 characters (apiserver `pkg/storage/names/generate.go`).
     ///
     /// # Errors
     /// If the API server would refuse the name.
@@ -271,8 +271,8 @@ impl Metadata {
     }
 
     /// Whether a workload made the object. The policies in deploy/policies use the same test. An operator's resource
-    /// does not count as a workload, because Portreeve does not know its ports. So an object of an operator is reported
-    /// itself.
+    /// does not count as a workload, because Portreeve does not know its ports. So an object that an operator made is
+    /// reported itself.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {

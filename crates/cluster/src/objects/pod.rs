@@ -32,7 +32,7 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 const REFUSED: &str = "NodePorts";
 /// The label with the host name. The host name is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// For each pod, at most this number of addresses is kept that containers reported as in use.
+/// The largest number of addresses in use that are kept for each pod, from reports of its containers.
 const MOST_REPORTED: usize = 4;
 /// Portreeve reads at most this number of bytes of a container's last message. The kubelet keeps the same number of
 /// bytes (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
@@ -257,7 +257,7 @@ impl Object for Pod {
             if refused.is_none() && !rejected {
                 return Ok(());
             }
-            // A nominated Node is the Node on which the Pod preempts other Pods. The Pod waits until they have ended.
+            // On a nominated Node, the Pod preempts other Pods, and waits until those Pods have ended.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
@@ -288,7 +288,7 @@ impl Object for Pod {
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
-        // A Pod from a file without `nodeName` may be on any Node.
+        // A Pod without `nodeName`, from a file, may be on any Node.
         facts.pods.push(Arc::new(facts::Pod {
             service_lb_of,
             namespace,

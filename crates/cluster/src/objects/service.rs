@@ -137,8 +137,8 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // No proxy serves a Service with the label of headless Services. The other fields of the Service do not
-            // matter (kubernetes cmd/kube-proxy/app/server.go).
+            // No proxy serves a Service with the label of headless Services, whatever its other fields are (kubernetes
+            // cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),
                 name => name.map(|Text(name)| name),
@@ -228,7 +228,7 @@ fn ports(
             protocol,
             port,
             target: match entry.target_port {
-                // The EndpointSlices of a Service without a selector are made by a user, who also chooses their ports.
+                // For a Service without a selector, a user makes the EndpointSlices and chooses their ports.
                 _ if !selects => None,
                 None => Some(port),
                 Some(NumberOrText(target)) => target.parse().ok(),

@@ -63,7 +63,7 @@ impl CachedObject {
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // A Pod that the kubelet refused has no variant of its own, because such Pods are rare. It becomes `More`.
+        // A Pod that the kubelet refused becomes `More`, because such Pods are too rare for a variant.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }
@@ -316,8 +316,7 @@ impl Index {
         })
     }
 
-    /// Whether the endpoints of these Services were read, or could not be read. This check costs less than
-    /// [`Self::facts`].
+    /// Whether a read of these Services' endpoints succeeded or failed. This check costs less than [`Self::facts`].
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         match &slices.selection {

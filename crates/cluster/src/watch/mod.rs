@@ -54,7 +54,7 @@ pub struct Watch(JoinHandle<()>);
 
 impl Watch {
     /// Watches these resources of the API server. `node` is this node's name, from the configuration or the downward
-    /// API. Without `node`, this node is the Node with the name or the Hostname address `hostname`.
+    /// API. Without `node`, this node is the Node whose name or Hostname address is `hostname`.
     ///
     /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts also contain these names.
     ///

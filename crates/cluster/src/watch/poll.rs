@@ -15,7 +15,7 @@ use crate::{
 use portreeve_facts::Why;
 
 /// If a place is missing in this number of polls in a row, its settings count as gone. A server that just started may
-/// still lack some of its resources. If the settings were dropped at once, the NodePort range could be wrong.
+/// still lack some of its resources. If the settings were dropped immediately, the NodePort range could be wrong.
 const POLLS_UNTIL_GONE: u32 = 5;
 /// In a cluster with at most this number of Nodes, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
@@ -84,7 +84,7 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
 }
 
 /// The time between two polls of waiting Pods. In a cluster with more than [`FEW_NODES`] Nodes, the time grows with the
-/// number of Nodes. So the number of requests in a minute does not grow.
+/// number of Nodes. So all agents together do not send more requests in a minute.
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

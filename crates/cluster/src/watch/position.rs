@@ -15,7 +15,7 @@ fn is_from_the_future(error: &Error) -> bool {
 
 pub(super) struct WatchPosition {
     /// The resource version from which the next watch begins. If the version is `None`, the watch begins with the
-    /// present state. A server without `streams` needs a LIST before the watch.
+    /// present state. If `streams` is false, a LIST comes before the watch.
     pub(super) version: Option<String>,
     /// The last version that was read. A later LIST must be at least as new, even if another server answers.
     seen: Option<String>,

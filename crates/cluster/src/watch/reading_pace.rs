@@ -1,4 +1,4 @@
-//! How often a watch may wake the process. If a change arrives alone, the wake-up is most of its cost.
+//! How often a watch may wake the process. If a change arrives alone, the wake-up is most of the change's cost.
 //!
 //! Rare changes are read at once. If changes arrive constantly, reading pauses. During a pause, the kernel keeps the
 //! changes. Afterwards they are read together.
@@ -16,7 +16,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The number of frames that one batch should have.
 const WANTED: u32 = 64;
 /// A batch is full after this number of frames. The changes of a real cluster do not fill a batch. Only a server that
-/// sends without a break does.
+/// sends without a break fills a batch.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
 /// The largest number of batches that may be read without a pause. Each period of [`LONGEST`] adds one batch.

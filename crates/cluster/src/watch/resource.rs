@@ -29,7 +29,7 @@ impl Resource {
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
     /// The resources that show which ports of a node are needed. A guard reads only these resources, because its role
-    /// permits only these.
+    /// permits no other resources.
     pub const OF_GUARD: [Self; 3] = [Self::Services, Self::Pods, Self::Nodes];
 
     /// The resource's name in metrics and logs, for example `endpointslices`.

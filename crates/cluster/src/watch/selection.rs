@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::requests::encoded;
 
-/// ExternalName and headless Services have no NodePorts.
+/// The field selector leaves out ExternalName and headless Services, because they have no NodePorts.
 const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 
 /// The longest list of names in a request, in bytes. Proxies accept URLs of 8 KiB.

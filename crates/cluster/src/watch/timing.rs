@@ -10,19 +10,19 @@ pub struct WatchTiming {
     /// `timeoutSeconds` of a watch, before a random factor from 1 to 2. The factor lets the watches of many agents end
     /// at different times.
     pub watch_duration: Duration,
-    /// The longest time in which a watch sends no line. Afterwards, the watch is requested again. A server sends
+    /// The longest time for which a watch may send no line. Afterwards, the watch is requested again. A server sends
     /// bookmarks every minute.
     pub idle_timeout: Duration,
-    /// If lines arrive faster than they are read during this time, the present state is requested. A change that a
-    /// later change replaced is then not read.
+    /// If lines arrive faster than they are read for this time, the present state is requested instead of the unread
+    /// lines.
     pub behind: Duration,
     /// The interval between polls of Nodes and settings. In a small cluster, also the interval between polls of Pods
     /// that wait for free ports.
     pub poll_interval: Duration,
     /// The longest time to wait after the first failure. Each further failure doubles the time.
     pub first_backoff: Duration,
-    /// The longest time to wait after any failure. With this limit, an agent finds a server that is back within two
-    /// scans.
+    /// The longest time to wait after any failure. With this limit, an agent finds within two scans that a server
+    /// answers again.
     pub max_backoff: Duration,
 }
 

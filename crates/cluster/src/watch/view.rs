@@ -51,7 +51,7 @@ impl ClusterView {
         locked(&self.known).index.is_awaited()
     }
 
-    /// Whether the endpoints of these Services were read, or could not be read.
+    /// Whether a read of these Services' endpoints succeeded or failed.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         locked(&self.known).index.holds_endpoints_of(names)
     }
@@ -98,8 +98,8 @@ impl ViewWriter {
         look(&locked(&self.known).index)
     }
 
-    /// Changes the index. `change` returns true if facts may differ now. Then readers are notified. Returns what
-    /// `change` returned.
+    /// Changes the index, and returns the result of `change`. If the result is true, facts may differ now, and readers
+    /// are notified.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);

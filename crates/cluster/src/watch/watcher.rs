@@ -30,10 +30,10 @@ use crate::{
 /// A server that cannot continue from a version may accept the watch, and refuse it with the first line. So the watcher
 /// waits for this time before it reports *no change*.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
-/// A watch reads this number of first lines without a pause. A server that refuses a watch does so in the first line.
+/// The number of lines that a new watch reads without a pause. A server refuses a watch in the first line.
 const FIRST: u32 = 4;
-/// The largest number of bytes that one watch may send. In a large cluster, a watch sends a hundredth of this in ten
-/// minutes. After more bytes, the present state is read again, and the limits of a list apply. So the known state
+/// The largest number of bytes that one watch may send. In a large cluster, a watch sends a hundredth of this number in
+/// ten minutes. After more bytes, the present state is read again, and the limits of a list apply. So the known state
 /// cannot grow without end.
 const LONGEST: usize = 64 << 20;
 /// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object. So the new
@@ -86,7 +86,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // A server with one of these errors does not support the check, so the check is not repeated.
+            // The server has reached the version, or does not support the check. The check is not repeated.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
@@ -104,8 +104,8 @@ async fn session<K: Object>(
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
         let lines = match server.watch(&path).await {
-            // The server does not support watches that begin with the present state. Such servers are all before 1.32,
-            // and some later ones.
+            // The server does not support watches that begin with the present state. No server before 1.32 supports
+            // such watches, and some later servers do not.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
@@ -117,7 +117,7 @@ async fn session<K: Object>(
             continue;
         }
         let brought = watch.follow::<K>(position).await?;
-        // If a server ends every watch at once, the watcher waits longer and longer before the next watch.
+        // If a server ends every watch immediately, the watcher waits longer and longer before the next watch.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
     }
@@ -127,9 +127,9 @@ struct OpenWatch<'a> {
     feed: &'a ResourceFeed,
     server: &'a Server,
     lines: EventLines,
-    /// The number of lines that were read. It is counted up to [`FIRST`].
+    /// The number of lines that were read, at most [`FIRST`].
     read: u32,
-    /// If lines arrive faster than they are read, the time at which this began.
+    /// The time since which lines have arrived faster than they are read.
     behind: Option<Instant>,
     /// Whether the last line belongs to a batch that may go on.
     in_batch: bool,
