@@ -134,7 +134,7 @@ pub(super) fn api_server(node_port_range: &str) -> Value {
 }
 
 pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
-    // Every cluster has this Service, so a list without this Service is not complete.
+    // Every cluster has this Service. Without this Service, a list counts as incomplete.
     let of_api_server = service("kubernetes", "ClusterIP", &[Port::cluster("https", 443)]);
     let items: Vec<&Value> = objects.iter().chain([&of_api_server]).collect();
     let list = json!({ "apiVersion": "v1", "items": items, "kind": "List", "metadata": { "resourceVersion": "" } });

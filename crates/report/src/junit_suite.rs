@@ -42,8 +42,8 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding that does not set the result is a passed case. The text has `first`, the values of the evidence, and
-/// `rest`.
+/// `counts` is true if the finding sets the result. Otherwise, the test case passes. The output of the test case has
+/// `first`, the values of the evidence, and `rest`.
 pub(super) fn of_finding(
     (rule, name): (&str, &str),
     (evidence, counts): (&Evidence, bool),
