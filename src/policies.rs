@@ -58,7 +58,7 @@ enum Form {
     Values,
 }
 
-/// The nodePorts that users may choose, by namespace.
+/// A value of `--fixed`: the nodePorts that users may choose, in one namespace or in all namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fixed {
     namespace: Option<String>,

@@ -43,7 +43,7 @@ pub(super) fn judges(rule: &Rule, named: &Named) -> bool {
     named.names_any(rule.name().0, rule.variants)
 }
 
-/// The name of a rule about nodes, or of one of its variants.
+/// Accepts the name of a rule about nodes, or of one of its variants.
 pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {

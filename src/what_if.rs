@@ -118,7 +118,7 @@ fn compare(
     Ok(())
 }
 
-/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens no such sockets.
+/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens no sockets on NodePorts.
 fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
     if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 pub(super) struct Port {
     pub(super) name: String,
     pub(super) port: u16,
-    /// The port's nodePort; 0 if it has none.
+    /// The port's nodePort. 0 if the port has none.
     pub(super) node_port: u16,
     /// Whether a client wrote the nodePort.
     pub(super) fixed: bool,

@@ -185,7 +185,7 @@ impl MissingEndpoints<'_> {
     }
 }
 
-/// Records that `slices` are all EndpointSlices of these Services.
+/// Adds `slices`, which are all EndpointSlices of the Services in `names`.
 fn add(facts: &mut ClusterFacts, names: &BTreeSet<String>, slices: &[Arc<EndpointSlice>]) {
     let (Reading::Seen(all), Some(known)) = (&mut facts.endpoint_slices, &mut facts.endpoints_of) else { return };
     all.retain(|slice| !names.contains(&slice.service));

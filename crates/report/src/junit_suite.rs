@@ -22,7 +22,7 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A passed case for each rule that found nothing, and a skipped case for each rule that could not judge.
+/// A passed test case for each rule that found nothing, and a skipped test case for each rule that could not judge.
 pub(super) fn of_rules<'a>(
     rules: impl Iterator<Item = (Rows, Vec<&'a str>)>,
     found: impl Fn(&Rows) -> bool,

@@ -34,7 +34,7 @@ impl PolicyChoices {
     }
 }
 
-/// Writes the policies with their parameters, and their bindings.
+/// Writes the policies and their bindings, with the parameters.
 ///
 /// # Errors
 /// When the writer fails.

@@ -60,7 +60,7 @@ pub struct NodeScan {
 }
 
 impl NodeScan {
-    /// The node of a snapshot, with the time of its scan.
+    /// The node of a snapshot, with the time and the version of the scan.
     pub fn of(snapshot: &Snapshot) -> Self {
         let (version, looked_at) = (snapshot.version.as_deref().map(tidy), Some(format!("{:.0}", snapshot.at)));
         Self { version, looked_at, ..Self::none(snapshot.node_name()) }

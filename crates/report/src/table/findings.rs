@@ -119,7 +119,7 @@ impl Page<'_> {
         self.labelled("Evidence", LABEL, &lines)
     }
 
-    /// Writes the remedies. Each command has its own line, so that a user can copy it.
+    /// Writes the remedies. Each command has its own line, so that a user can copy the command.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

@@ -43,7 +43,7 @@ impl Page<'_> {
         if self.wide { usize::MAX } else { NAMED }
     }
 
-    /// Writes one line without wrapping it and without cutting it.
+    /// Writes one line, which is neither wrapped nor cut.
     pub(super) fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
         writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
     }
