@@ -44,7 +44,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         agent::probe(&socket(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The values of the downward API do not change between starts. The configuration file overrides them.
+    // The values of the downward API do not change while the process runs. The file of --config overrides these values.
     let host_ip = of_environment("HOST_IP")?;
     let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
     let node_name = of_environment("NODE_NAME")?;
@@ -67,8 +67,8 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// The file of --config is read only if no flag or variable sets the socket, so that the probe works with an invalid
-/// file.
+/// The path of the agent's socket. If a flag or a variable sets the socket, the file of --config is not read. Then the
+/// probe also works with an invalid file.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());

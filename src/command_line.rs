@@ -109,7 +109,7 @@ enum Action {
     Man(man::Args),
 }
 
-/// Runs a command line, whose first word is the program's own name, and returns its exit code.
+/// Runs a command line and returns the exit code. The first word is the program's own name.
 pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
     let (name, typed) = called(&words);
     let ended = match name {
@@ -185,8 +185,8 @@ enum Name {
     Completion,
 }
 
-/// The name, and the words that start the program, for the help. Takes the name from the file name of the program. With
-/// `--agents`, `portreeve` works as the plugin. With `--snapshot`, the plugin works as `portreeve`.
+/// The name of the program, and the words with which a user starts the program, for the help. The name is the file
+/// name. With `--agents`, `portreeve` works as the plugin. With `--snapshot`, the plugin works as `portreeve`.
 fn called(words: &[OsString]) -> (Name, &'static str) {
     let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
     let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -229,7 +229,7 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Starts the log of libraries, but only with --verbose: the report already lists failures of libraries as unread
+/// Starts the log. Libraries log only with --verbose, because the report already lists failures of libraries as unread
 /// input.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
@@ -244,7 +244,7 @@ fn log(verbose: u8, colour: bool) {
 }
 
 /// The number of files that one scan, its event loop and a connection to the API server open together. The event loop
-/// of tokio panics if it cannot open its files.
+/// of tokio panics if a file cannot be opened.
 const NEEDED: usize = 16;
 
 fn require_descriptors() -> anyhow::Result<()> {

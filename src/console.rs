@@ -37,7 +37,6 @@ pub(super) enum Colour {
     Never,
 }
 
-/// Standard output and standard error.
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     /// How tables are laid out.
@@ -62,7 +61,7 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// If the program that reads the output has stopped, `write` returns no error.
+    /// Writes to standard output. Returns no error if the program that reads the output has stopped.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         self.write_while_read(write).map(|_| ())
     }
@@ -75,7 +74,7 @@ impl Console {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                // No program will read the rest in the buffer.
+                // The rest in the buffer is dropped, because no program reads the output.
                 let (_, _) = out.into_parts();
                 Ok(false)
             }
@@ -83,7 +82,7 @@ impl Console {
         }
     }
 
-    /// For a pipe without a reader, the kernel reports an error before the first write.
+    /// Whether a program reads the output. The kernel reports an error for a pipe without a reader.
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];

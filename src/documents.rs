@@ -1,4 +1,4 @@
-//! The generated documents below `docs/` have their text from the program. `make docs` writes them again.
+//! Writes the generated documents below `docs/` from texts in the program. `make docs` writes them again.
 
 use std::{
     collections::BTreeSet,
@@ -90,7 +90,7 @@ fn help(command: Command, explained: &[Arg]) -> String {
     fenced(&name, command)
 }
 
-/// The text for a terminal, without the spaces that clap writes at line ends.
+/// A section with the help of a command, without the spaces that clap writes at line ends.
 fn fenced(title: &str, mut command: Command) -> String {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();

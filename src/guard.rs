@@ -1,5 +1,5 @@
-//! The command `guard`: it reserves the ports that this node needs, and follows changes of the cluster. No other
-//! command changes a node.
+//! `guard`: reserves the ports that this node needs, and follows changes of the cluster. No other command changes a
+//! node.
 
 use std::{
     net::SocketAddr,
@@ -208,7 +208,7 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// The guard of this node, if there is one. If its state is not known, the second value is the reason.
+/// The guard of this node, if there is one. If the state of the guard is unknown, the second value is the reason.
 pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
     of_record(Path::new(RECORD))
 }

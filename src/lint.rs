@@ -41,7 +41,7 @@ use portreeve_rules::lint::{
 
 /// The value of `--against` for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// The cluster reader reads only the Pods of one Node, and `lint` has no Node.
+/// The reason why Pods are not read: the cluster reader reads only the Pods of one Node, and `lint` has no Node.
 const UNREAD_PODS: &str =
     "Pods of a live cluster are not read: to compare with Pods, use --against with a file that has them";
 
@@ -147,7 +147,7 @@ fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     report.unknown.iter().map(|it| format!("not known: {}: {}", it.rows, it.gap.detail)).chain(accepted)
 }
 
-/// If `each` is false, one error has the first failure and the number of the others.
+/// If `each` is false, one error has the first failure and the number of the other failures.
 fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
         [(first, _), others @ ..] if !each && !others.is_empty() => {
@@ -190,7 +190,7 @@ impl Args {
             left_out,
             skipped,
         } = read_manifests(&paths, namespace.as_deref().or(not_named.as_deref()));
-        // The line `compared with` reports the Services that a file lacks.
+        // The line `compared with` already reports the Services that a file lacks.
         let lacking = around.cluster.lacks_services();
         around.cluster.rejected.retain(|gap| Some(gap) != lacking.as_ref());
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));

@@ -58,7 +58,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(owner.result() as u8))
 }
 
-/// `namespace/name` of a pod.
+/// Parses the `namespace/name` of a pod.
 pub(super) fn pod_name(text: &str) -> Result<String, String> {
     let is_name = |part: &str| !part.is_empty() && !part.contains('/');
     match text.split_once('/') {

@@ -1,5 +1,5 @@
-//! `policies`: prints admission policies against port conflicts, with the facts that the agents report. It applies
-//! nothing.
+//! `policies`: prints admission policies against port conflicts, with the facts that the agents report. The verb
+//! applies nothing.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -58,7 +58,7 @@ enum Form {
     Values,
 }
 
-/// The nodePorts that users may choose, by namespace.
+/// A value of `--fixed`: the nodePorts that users may choose, in one namespace or in all namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fixed {
     namespace: Option<String>,
@@ -120,7 +120,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     partial.iter().chain(&oldest).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
-    // An assumed range may be wrong. A wrong warning about a free number does no harm, but a wrong refusal does harm.
+    // An assumed range may be wrong. A wrong warning about a free port does no harm, but a wrong refusal does harm.
     let is_certain = !known.is_assumed || action != Action::Deny;
     let lacks =
         is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();

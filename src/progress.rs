@@ -1,5 +1,5 @@
-//! A line on a terminal with the current step. It appears two seconds after the start, and is deleted after the last
-//! step.
+//! A line on a terminal with the current step. The line appears two seconds after the start, and is deleted after the
+//! last step.
 
 use std::{
     fmt::Display,
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two updates of the line.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Without a terminal, nothing is written.
+/// The line with the current step. Without a terminal, nothing is written.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {

@@ -11,7 +11,7 @@ use super::{
 use portreeve_report::CheckResult;
 use portreeve_rules::{RULES, Rule, findings::Severity, ids::Named};
 
-// Flags that choose the findings to print and to count. They are the same for one node and for many nodes.
+// Flags that choose the findings to print and to count. The flags are the same for one node and for many nodes.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct CountFlags {
     /// Report and count only findings of at least this severity
@@ -28,7 +28,7 @@ pub(super) struct CountFlags {
 }
 
 impl CountFlags {
-    /// `--exit-zero` changes the exit code for findings, but not for failures.
+    /// `--exit-zero` changes the exit code for findings, but not for failures. `whole` is false after a failure.
     pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
         let result = match result {
             CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,
@@ -43,7 +43,7 @@ pub(super) fn judges(rule: &Rule, named: &Named) -> bool {
     named.names_any(rule.name().0, rule.variants)
 }
 
-/// The name of a rule about nodes, or of one of its variants.
+/// Accepts the name of a rule about nodes, or of one of its variants.
 pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {

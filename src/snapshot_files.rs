@@ -10,7 +10,7 @@ use portreeve_facts::Snapshot;
 /// The longest snapshot that is read, in bytes. The snapshot of a node with half a million sockets is shorter.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads a file that `snapshot` wrote; `-` means standard input.
+/// Reads a file that `snapshot` wrote. The name `-` means standard input.
 pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let input = Input::from(file.to_owned());
     let place = input.to_string();
@@ -22,7 +22,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
 mod tests {
     use super::*;
 
-    /// The tests of the binary use this file. `make docs` writes it again.
+    /// The tests of the binary use the file `healthy.json`. `make docs` writes the file again.
     #[test]
     fn the_recorded_world_is_the_healthy_one() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");

@@ -26,8 +26,8 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_report::{NodeScan, unread_in_words};
 
-/// Prints at most one line before the report: the first of these problems. A file has a rejected object. Services
-/// were not read, for example because the kubeconfig is broken. A core input of the node was not read.
+/// Prints an error line for the first of these problems: a file has a rejected object, Services were not read (a broken
+/// kubeconfig is one reason), or a core input of the node was not read.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {
@@ -105,8 +105,8 @@ impl Sources {
         self.snapshots.is_empty()
     }
 
-    /// Reads a snapshot from all sources, with the owners of the sockets on the ports. If a pod `namespace/name` is
-    /// given, the pod's network is read too. The command lines of processes are kept only for a verb about this node.
+    /// Reads a snapshot from all sources, with the owners of sockets on the given ports, and the network of the given
+    /// pod `namespace/name`. Command lines of processes are kept only if `command_lines` is true.
     pub(super) fn snapshot(
         self,
         ports_and_pod: (PortSet, Option<String>),
@@ -144,7 +144,7 @@ impl Sources {
         };
         SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
-            // If the variable is empty, it names no node.
+            // An empty variable NODE_NAME names no node.
             node: self.node.filter(|node| !node.is_empty()),
             host: Host::at(self.host_root),
             overrides: Overrides {

@@ -41,7 +41,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let mut free_ports = if host { FreePorts::of_hosts() } else { FreePorts::default() };
     let mut skipped = skipped_for_users();
     if host {
-        // A server cannot listen on the local port of a connection.
+        // A server cannot listen on the local port of a connection, so the scan reads connections.
         skipped.remove(&Source::Clients);
     }
     let wanted = Wanted { skipped, searched: free_ports.to_search(), ..Wanted::default() };

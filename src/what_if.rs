@@ -41,7 +41,6 @@ enum Form {
     Json,
 }
 
-/// The text that the user typed, and its setting.
 fn supposed(text: &str) -> Result<(String, Setting), String> {
     Ok((text.to_owned(), text.parse()?))
 }
@@ -79,7 +78,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// If a kernel would refuse the changed settings, adds the error to `refused`.
+/// Compares a node with and without the changes. If a kernel would refuse the changes, adds the error to `refused`.
 fn compare(
     snapshot: &Snapshot,
     settings: &[Setting],
@@ -119,7 +118,7 @@ fn compare(
     Ok(())
 }
 
-/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens no such sockets.
+/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens no sockets on NodePorts.
 fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
     if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {
@@ -137,8 +136,8 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// The changed node, but with NodePorts served on every address. A comparison shows the answers that only
-/// `nodePortAddresses` takes away. `None` if a user chose the addresses, or if the mode is not known.
+/// The changed node, but with NodePorts on every address. Answers that only this node keeps are lost because of
+/// `nodePortAddresses`. `None` if a user chose the addresses, or if the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;
@@ -149,7 +148,7 @@ fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapsh
     Some((mode, everywhere))
 }
 
-/// The NodePorts and health check ports of all Services, each with its first Service.
+/// The NodePorts and health check ports of all Services, each with the first Service that has the port.
 fn service_ports(snapshot: &Snapshot) -> BTreeMap<Port, &Service> {
     let mut ports = BTreeMap::new();
     for service in snapshot.cluster.services.known_part(Unread::Chooses) {

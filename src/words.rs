@@ -1,4 +1,4 @@
-//! The words that a flag accepts. Shells complete them, and an error names the nearest word.
+//! The words that a flag accepts. Shells complete these words, and an error names the nearest word.
 
 use std::ffi::OsStr;
 
@@ -14,7 +14,7 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
     format!("{wanted}{}", text::did_you_mean(typed, &names))
 }
 
-/// `parse` can accept other texts too.
+/// The accepted words of a flag. `parse` can also accept other texts.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,

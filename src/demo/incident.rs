@@ -11,7 +11,7 @@ use portreeve_rules::findings::Severity;
 pub(super) const NODE: &str = "node-a";
 /// The node's address (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
-/// A packet to this address leaves the node, and gets no answer.
+/// The address of the other node. A packet to this address leaves the scanned node, and gets no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
 pub(super) struct Incident {

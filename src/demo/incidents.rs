@@ -90,7 +90,7 @@ pub(super) static INCIDENTS: [Incident; 5] = [
     },
 ];
 
-/// One proxy runs out of open files, and this is its soft limit. `PORTS` sockets are more than 95 % of the limit.
+/// The soft limit of open files for the proxy in `starved-proxy`. `PORTS` sockets are more than 95 % of the limit.
 const LIMIT: u64 = 512;
 const PORTS: u16 = 490;
 const FIRST: u16 = 30100;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 pub(super) struct Port {
     pub(super) name: String,
     pub(super) port: u16,
-    /// The port's nodePort; 0 if it has none.
+    /// The port's nodePort. 0 if the port has none.
     pub(super) node_port: u16,
     /// Whether a client wrote the nodePort.
     pub(super) fixed: bool,
@@ -134,7 +134,7 @@ pub(super) fn api_server(node_port_range: &str) -> Value {
 }
 
 pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
-    // Every cluster has this Service, so a list without this Service is not complete.
+    // Every cluster has this Service. Without this Service, a list counts as incomplete.
     let of_api_server = service("kubernetes", "ClusterIP", &[Port::cluster("https", 443)]);
     let items: Vec<&Value> = objects.iter().chain([&of_api_server]).collect();
     let list = json!({ "apiVersion": "v1", "items": items, "kind": "List", "metadata": { "resourceVersion": "" } });

@@ -2,9 +2,9 @@
 //! found the incident.
 //!
 //! This program starts itself several times. The *director* starts one *stage* for each incident. A stage moves into
-//! new namespaces, and starts the *parts*, the processes that open its sockets. The stage also starts `portreeve
-//! check`, which sees only these namespaces and a manifest file. All stages end with the director. A part ends when its
-//! input ends.
+//! new namespaces, and starts the *parts*, the processes that open the sockets of the incident. The stage also starts
+//! `portreeve check`, which sees only these namespaces and a manifest file. When the director ends, all stages end.
+//! When the input of a part ends, the part ends.
 
 #![allow(clippy::disallowed_methods, reason = "starts processes, holds their sockets and writes into their namespaces")]
 

@@ -1,5 +1,4 @@
-//! The processes of a stage. Each process is this program. The process keeps the given sockets until its standard input
-//! ends.
+//! The processes of a stage. Each process runs this program, and keeps the given sockets until standard input ends.
 
 use std::{
     ffi::CString,
@@ -46,8 +45,8 @@ pub(super) struct Part {
     /// Addresses on which the process listens. The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// The mode and the version that the simulated kube-proxy reports. The process measures the number of its own open
-    /// files.
+    /// The mode and the version that the simulated kube-proxy reports. The reported number of open files is the real
+    /// number of this process.
     pub(super) answers: Option<(Mode, String)>,
 }
 
@@ -129,7 +128,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("listening on {address}"))
 }
 
-/// Tries to connect, gets no answer, and returns after the kernel has tried again.
+/// Tries to connect, gets no answer, and returns after the kernel's first retransmission.
 fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<OwnedFd> {
     let connecting = || -> Result<OwnedFd, Errno> {
         let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_NONBLOCK, None)?;

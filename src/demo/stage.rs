@@ -1,5 +1,5 @@
-//! A stage has its own network, mount, host name and cgroup namespaces, with an incident and an observer. The observer
-//! gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
+//! A stage: its own network, mount, host name and cgroup namespaces, an incident, and `portreeve check` as the
+//! observer. The observer gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
 
 use std::{
     env, fs,
@@ -60,7 +60,7 @@ fn observe(manifest: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// If the process is not root, it becomes root of its own user namespace.
+/// Enters new namespaces, and returns a private folder. Without root, the process becomes root of a user namespace.
 fn enter() -> anyhow::Result<PathBuf> {
     let namespaces =
         CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
@@ -80,8 +80,8 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // One cgroup of the user may contain all processes of the stage. Their sockets would then seem to belong to this
-    // cgroup. The new mounts show this cgroup as the root cgroup, and no socket belongs to the root cgroup.
+    // All processes of the stage may be in one cgroup of the user. All sockets would then seem to belong to this
+    // cgroup. The new mounts show this cgroup as the root cgroup, and no socket counts as a socket of the root cgroup.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
         // The kernel does not mount a file system directly on itself, and `place` has cgroup2 already. So a tmpfs is
@@ -111,7 +111,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
 
 /// The node's network link, and the other end of the link.
 const UPLINK: (&str, &str) = ("eth0", "wire");
-/// A locally administered address that no link has. The other end of the wire drops a frame to this address.
+/// A locally administered MAC address that no link has. The far end of the link drops a frame to this address.
 const NOBODY: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
 const LOOPBACK: u32 = 1;
 const IPVS_LINK: &str = "kube-ipvs0";

@@ -53,7 +53,7 @@ impl AgentFlags {
         Agents::connect(&self.access()?, &impersonation, place).await.map_err(failed)
     }
 
-    /// The agents of these nodes; if no node is named, all agents.
+    /// The agents of `nodes`, or all agents if `nodes` is empty.
     ///
     /// # Errors
     /// When the agents cannot be listed, or a named node has no agent.

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             match interrupts.unless(next).await {
                 None => break,
                 Some(_) if !console.is_read() => break,
-                // The printed result stays on the terminal, because no newer result is known.
+                // The agents were not listed. The last result stays on the terminal, because no newer result is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {
                     let now = query(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
@@ -130,7 +130,7 @@ impl Args {
         }
     }
 
-    /// `again` means that an earlier report was printed. Returns whether a program still reads the output.
+    /// Prints the report. `again` is true for a repeated report. Returns whether a program still reads the output.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
         let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;

@@ -14,11 +14,11 @@ use portreeve_facts::text;
 use portreeve_report::KEYS;
 use portreeve_rules::ids::IDS;
 
-/// The shell completes file names (cobra `ShellCompDirectiveDefault`).
+/// The directive to complete file names (cobra `ShellCompDirectiveDefault`).
 const FILES: u8 = 0;
-/// The shell completes no file names (cobra `ShellCompDirectiveNoFileComp`).
+/// The directive to complete no file names (cobra `ShellCompDirectiveNoFileComp`).
 const NO_FILES: u8 = 4;
-/// The shell completes no file names, and adds no space after the unfinished word.
+/// The directive to complete no file names, and to add no space after the unfinished word.
 const GOES_ON: u8 = 6;
 /// The time limit for the list of nodes, after the user pressed Tab.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ fn about(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
-/// The possible values of an argument, and whether it can be a file.
+/// The possible values of an argument, and the directive.
 fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, String)>, u8) {
     let possible = arg.get_possible_values();
     let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
@@ -98,9 +98,9 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// If the cluster does not answer, prints neither completions nor an error.
+/// The nodes that have an agent. If the cluster does not answer, the list is empty, and no error is printed.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
-    // If the last word is a flag, leave it out: the parser refuses a flag without a value.
+    // A flag as the last word is left out, because the parser refuses a flag without a value.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };

@@ -11,7 +11,7 @@ use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
-/// The file that names the image's registry. For an image without a registry, each node would choose a registry.
+/// The file that names the registry of the image. If an image has no registry, each node chooses a registry.
 const NAMES: &str = include_str!("../../deploy/names");
 const NODE: &str = "NODE";
 

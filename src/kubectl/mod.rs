@@ -1,6 +1,6 @@
 //! `kubectl portreeve`: queries the agents of a cluster through the API server, with the rights of the user.
 //!
-//! The plugin runs on any machine, and reads no facts of that machine.
+//! The plugin runs on any machine, and reads no facts about that machine.
 
 mod agents;
 mod check;
@@ -56,7 +56,7 @@ pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,
     /// Query no agents, but read a file that `snapshot` wrote; use the flags of `portreeve VERB`
-    // Chosen before the command line is parsed.
+    // `--snapshot` is read before the command line is parsed.
     #[arg(long = "snapshot", value_name = "FILE", global = true, value_hint = clap::ValueHint::AnyPath)]
     _snapshots: Vec<PathBuf>,
     #[command(flatten)]

@@ -72,8 +72,8 @@ pub(super) fn judge_one_snapshot<T>(
     nodes.pop().zip(results.pop()).map(|(node, (_, result))| (node, result)).ok_or_else(none)
 }
 
-/// `judge` gets each snapshot when it arrives. Then the snapshot is dropped, because all snapshots together may be too
-/// large for the memory.
+/// Queries the agents, and calls `judge` with each snapshot when the snapshot arrives. Then the snapshot is dropped,
+/// because all snapshots together may be too large for the memory.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -100,7 +100,7 @@ pub(super) fn judge_node_snapshots<T>(
                 (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
                 (Err(_), _) | (_, Behind::NoPort) => {}
             }
-            // An attacker who controls an agent can send impossible facts.
+            // An attacker who controls an agent can send impossible facts, which may make a rule panic.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
                 judged.unwrap_or_else(|_| wrong("the agent's snapshot cannot be judged"))
@@ -141,14 +141,14 @@ fn wrong<T>(what: &str) -> Result<T, Gap> {
     Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)))
 }
 
-/// The number of Services in one request.
+/// The largest number of Services in one request for endpoints.
 const AT_ONCE: usize = 50;
 
-/// The EndpointSlices of these Services; `None` if the request was refused.
+/// The EndpointSlices of some Services. `None` if the request failed.
 type Slices = Option<Vec<Arc<EndpointSlice>>>;
 
 /// Endpoints that an agent's snapshot lacks. An agent reads only the endpoints that rules need on its node, but a user
-/// may ask about any port. The missing endpoints are read with the user's rights, once for all nodes.
+/// may query any port. The missing endpoints are read with the user's rights, once for all nodes.
 struct MissingEndpoints<'a> {
     agents: &'a Agents,
     known: BTreeMap<BTreeSet<String>, Slices>,
@@ -165,7 +165,7 @@ impl MissingEndpoints<'_> {
         }
     }
 
-    /// Endpoints that cannot be read stay missing.
+    /// Adds the endpoints of the Services on `port`. Endpoints that cannot be read stay missing.
     async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
         self.fill_in_those(facts, wanted).await;
@@ -185,7 +185,7 @@ impl MissingEndpoints<'_> {
     }
 }
 
-/// Records that `slices` are all EndpointSlices of these Services.
+/// Adds `slices`, which are all EndpointSlices of the Services in `names`.
 fn add(facts: &mut ClusterFacts, names: &BTreeSet<String>, slices: &[Arc<EndpointSlice>]) {
     let (Reading::Seen(all), Some(known)) = (&mut facts.endpoint_slices, &mut facts.endpoints_of) else { return };
     all.retain(|slice| !names.contains(&slice.service));

@@ -16,7 +16,7 @@ fn queried(so_far: usize, agents: usize, silent: usize) -> String {
     format!("{so_far} of {agents} agents queried{silent}; Ctrl-C prints the result")
 }
 
-/// While this value exists, Ctrl-C does not end the program by itself.
+/// Receives Ctrl-C. While this value exists, Ctrl-C does not end the program.
 pub(super) struct Interrupts(Signal);
 
 impl Interrupts {
@@ -32,7 +32,7 @@ impl Interrupts {
         }
     }
 
-    /// `take` gets each answer when it arrives. If some agents were not queried, the function returns the reason.
+    /// Calls `take` with each answer that arrives. If some agents were not queried, returns the reason.
     pub(super) async fn query(
         &mut self,
         agents: &Agents,

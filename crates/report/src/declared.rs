@@ -1,4 +1,4 @@
-//! The objects that declare a port, in a cluster without agents. There are two forms: text, and a part of the JSON
+//! Reports the objects that declare a port, in a cluster without agents. The report is text, or a part of the JSON
 //! document of `owner`.
 
 use std::io::{self, Write};
@@ -63,15 +63,15 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// The result: whether all input was read. If a right is missing, the user lacks this right, and no profile can
-    /// excuse the unread input.
+    /// `Clear` if all necessary input was read. A missing right is not excused, because the user lacks the right, and
+    /// not the profile of an agent.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))
     }
 }
 
-/// Writes the document.
+/// Writes the report as the JSON document of `owner`.
 ///
 /// # Errors
 /// When the writer fails.
@@ -92,7 +92,7 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
     write_indented_json(&OwnerDocument::declared(report.port, report.result(), declared), out)
 }
 
-/// Writes the text.
+/// Writes the report as text.
 ///
 /// # Errors
 /// When the writer fails.
@@ -125,9 +125,9 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }
 
-/// The command that scans a node with a pod, and deletes the pod. The command sends the pod the objects that the user
-/// may read. The pod runs in the host's network, without root and without capabilities. `port` may have a protocol, as
-/// in `owner`.
+/// The shell command that starts a pod, scans the node from the pod, and deletes the pod. The pod gets the objects that
+/// the user may read. The pod runs in the host's network, without root and without capabilities. `port` may contain a
+/// protocol, like the argument of `owner`.
 pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,

@@ -231,7 +231,7 @@ pub struct Unknown {
     pub detail: String,
 }
 
-/// Writes the document as indented JSON and a line end. The document of an agent has the age of its scan.
+/// Writes the document as indented JSON, and a line end. `age` is set only in the document of an agent.
 ///
 /// # Errors
 /// When the writer fails.
@@ -281,7 +281,7 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// The node as this program reports it, with the version of this program.
+    /// The entry of the scanned node, with the version of this program.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
@@ -361,7 +361,7 @@ impl Problem {
     }
 }
 
-/// More ports and objects than a node has. An agent can report any number.
+/// The upper limit for [`Unknown::claims`] from an agent. No node has more, but an agent can report any number.
 pub(super) const MOST_CLAIMS: usize = 1_000_000;
 
 impl Unknown {
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(told(&world), [Some(3), Some(3)]);
         world.connections_at = Some(world.at - jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
-        // The clock was set back between the two readings, so the age is left out.
+        // The clock was set back after the connections were read, so the connections count as new as the scan.
         world.connections_at = Some(world.at + jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(3)]);
     }

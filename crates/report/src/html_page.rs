@@ -1,8 +1,8 @@
 //! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. Each
 //! rule also has a page. Without a token, the page contains only facts that are also in the metrics.
 //!
-//! The page has no script, and loads nothing from other servers. Names from the cluster are on the page, so the browser
-//! must not run scripts there. One click selects a whole command, by CSS.
+//! The page has no script, and loads nothing from other servers. The page contains names from the cluster, and an
+//! attacker could write a script into a name. By CSS, one click selects a whole command.
 
 use std::io::{self, Write};
 
@@ -321,7 +321,7 @@ fn ports(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The number of blocks in a line depends on the width of the window.
+/// The NodePort range in blocks of ports. The width of the window sets the number of blocks in a line.
 fn map(usage: &PortUsage) -> Markup {
     html! {
         p { "Each square is a port. Each block has 100 ports and the number of the first." }
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// The age of a scan of an agent that scans at least every two minutes.
+    /// A scan age of `seconds`, from an agent that scans at least every two minutes.
     fn age(seconds: u64) -> ScanAge {
         ScanAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
     }

@@ -1,5 +1,5 @@
-//! JUnit XML: a test case for each finding, and a test case for each rule that found nothing or could not judge. A rule
-//! that has findings, but could not judge some subjects, has test cases of the two kinds.
+//! JUnit XML: a test case for each finding, and a test case for each rule that found nothing or could not judge. If a
+//! rule has findings, but could not judge some subjects, both kinds of test case are written.
 
 use std::io::{self, Write};
 
@@ -9,8 +9,8 @@ use super::{Report, junit_suite, remedies::lines};
 use portreeve_facts::Gap;
 use portreeve_rules::{Rule, findings::Finding, ids::Rows};
 
-/// Writes one test suite. A finding below the severity that fails the run is a passed test case, with the finding's
-/// sentence as output.
+/// Writes one test suite. If a finding's severity does not fail the run, its test case passes. The output of the passed
+/// test case is the finding's sentence.
 ///
 /// # Errors
 /// When the writer fails.
@@ -44,7 +44,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     junit_suite::of_finding((&rule, &name), (evidence, counts), None, affects.chain(remedies))
 }
 
-/// The reasons why a rule could not judge. Empty if the rule judged.
+/// The reasons why a rule could not judge. Empty if the rule judged all its subjects.
 fn reasons<'a>(report: &Report<'a>, rule: &Rule) -> Vec<&'a str> {
     let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
     unknown.map(|unknown| unknown.gap.detail.as_str()).collect()

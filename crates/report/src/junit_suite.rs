@@ -22,7 +22,7 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A passed case for each rule that found nothing, and a skipped case for each rule that could not judge.
+/// A passed test case for each rule that found nothing, and a skipped test case for each rule that could not judge.
 pub(super) fn of_rules<'a>(
     rules: impl Iterator<Item = (Rows, Vec<&'a str>)>,
     found: impl Fn(&Rows) -> bool,
@@ -42,8 +42,8 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding that does not set the result is a passed case. The text has `first`, the values of the evidence, and
-/// `rest`.
+/// `counts` is true if the finding sets the result. Otherwise, the test case passes. The output of the test case has
+/// `first`, the values of the evidence, and `rest`.
 pub(super) fn of_finding(
     (rule, name): (&str, &str),
     (evidence, counts): (&Evidence, bool),

@@ -1,9 +1,9 @@
-//! Reports of findings: one scan as a table, as a document for programs or as a picture, and many nodes in one report.
+//! Reports of findings. One scan becomes a table, a document for programs, or a picture. Many nodes become one report.
 //!
 //! This crate does not judge ports, and does not block the agent's loop.
 //!
-//! From the crate of rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports
-//! and the parameters of policies. From the crate of data planes, it uses only the owner of a port.
+//! From the crate `rules`, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports and
+//! the parameters of policies. From the crate `dataplane`, this crate uses only the owner of a port.
 
 mod declared;
 mod findings_document;

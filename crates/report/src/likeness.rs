@@ -1,5 +1,5 @@
-//! The part of a text that is equal on several nodes. Names and addresses of nodes are removed, and also generated
-//! names of pods.
+//! Reduces a text to the part that is equal on several nodes. Names and addresses of nodes are removed, and also
+//! generated ends of pod names.
 
 use std::{
     collections::HashMap,
@@ -36,7 +36,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<String> {
     alike.into_iter().map(|(nodes, gap)| format!("not known of {}: {}", words(&nodes), gap.detail)).collect()
 }
 
-/// The result is only compared. It is not shown to users.
+/// The common part of a text from `node`. This text is only compared, and not shown to users.
 pub(super) fn likeness(text: &str, node: &str) -> String {
     let of_word = |it: char| it.is_ascii_alphanumeric() || "-._:".contains(it);
     let mut common = String::with_capacity(text.len());
@@ -46,7 +46,7 @@ pub(super) fn likeness(text: &str, node: &str) -> String {
         if is_address || common.ends_with(PID) && word.bytes().all(|it| it.is_ascii_digit()) {
             common.push('#');
         } else {
-            // The parts are an address and a port.
+            // A word can be a name and a port, like `portreeve-x7f2p:29517`.
             let parts: Vec<&str> = word.split(':').map(|part| common_part(part, node)).collect();
             common.push_str(&parts.join(":"));
         }
@@ -64,7 +64,7 @@ fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
     }
 }
 
-/// The part of a pod's name before its generated end. `None` if the name was not generated.
+/// The part of a pod's name before the generated end. `None` if no controller generated the name.
 pub(super) fn controlled(name: &str) -> Option<&str> {
     let (before, end) = name.rsplit_once('-')?;
     let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));

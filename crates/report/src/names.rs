@@ -2,10 +2,10 @@
 
 use portreeve_facts::text;
 
-/// If there are many nodes, only this number of nodes is named.
+/// The largest number of nodes that a text names.
 pub(super) const NAMED: usize = 3;
 
-/// The first names of nodes. A name is empty if an agent's pod has no node, or if the pod cannot be used.
+/// The first `shown` names, then a count. A name is empty if an agent's pod has no node, or cannot be used.
 pub fn first_nodes<T: AsRef<str>>(nodes: &[T], shown: usize) -> String {
     let named = nodes.iter().map(|node| match node.as_ref() {
         "" => "an unknown node",

@@ -1,5 +1,5 @@
-//! One line for node-problem-detector. Its custom plugins return 0, 1 or 2 and a message. `max_output_length` limits
-//! the message, by default to 80 bytes.
+//! One line for node-problem-detector, whose custom plugins return 0, 1 or 2 and a message. The setting
+//! `max_output_length` limits the message, by default to 80 bytes.
 
 use super::{CheckResult, Report, outcome::clear_in_words};
 use portreeve_facts::text::clean;
@@ -27,7 +27,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
     clean(&line, NPD_LINE)
 }
 
-/// The rule comes first: alerts compare the rule, and the subject may be long.
+/// The rule is at the start, because alerts compare the rule, and a long subject may be cut.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     format!("{}{port}: {}", finding.key.name(), finding.key.subject)

@@ -32,7 +32,7 @@ pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 /// An input that was not read, or a subject that was not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The highest severity that the rule could report. `None` if only an input is missing.
+    /// The highest severity that the rule could report. `None` if no rule needs the missing input.
     pub ceiling: Option<Severity>,
     /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing at all.
     pub claims: usize,
@@ -48,19 +48,19 @@ impl Open {
         Self { ceiling: None, claims: 0, source: gap.source, why: gap.why }
     }
 
-    /// An input that a rule needs to judge.
+    /// An unread input without which a rule cannot judge.
     pub fn of_rule(rows: Rows, claims: usize, gap: &Gap) -> Self {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// An input that the answer of a command needs.
+    /// An unread input that the answer of a command needs.
     pub fn of_answer(gap: &Gap) -> Self {
         Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
     }
 
-    /// An unread input that may change an answer. Input that was not requested does not change the answer, except
-    /// Services: every answer about ports needs Services. Unread redirections count as a rule that judged nothing, as
-    /// in the rule about leftover redirections.
+    /// An unread input that may change an answer. If input was not requested, only Services change the answer, because
+    /// every answer about ports needs Services. For unread redirections, `claims` is 0, as in the rule about leftover
+    /// redirections.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -69,8 +69,8 @@ impl Open {
         }
     }
 
-    /// Whether this input could hide a finding of at least this severity. If so, a check without findings is not
-    /// `Clear`.
+    /// Whether this input could hide a finding of at least the severity `counts`. If so, a check without findings is
+    /// not `Clear`.
     ///
     /// For an unread core input (`is_failure`), the function returns true. Core inputs are the Services, endpoints,
     /// sockets, addresses and settings of a node.
@@ -114,7 +114,7 @@ impl Open {
 }
 
 /// The result. `worst` is the worst severity among the reported findings. `counts` is the lowest severity that sets the
-/// result. `is_open` returns whether unjudged input could hide a finding of this severity.
+/// result. `is_open` returns whether unjudged input could hide a finding of at least this severity.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -125,14 +125,14 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     }
 }
 
-/// The result of a command that answers a question and does not report findings. `lacks` says whether a whole part of
-/// the answer is missing, such as a node or a number.
+/// The result of a command that reports no findings, such as `map`. `lacks` is true if a whole part of the answer is
+/// missing, for example a node.
 pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
     let counts = Severity::Warning;
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
-/// The words for a result in which no finding sets the result. They say whether some input was not read.
+/// The sentence for a result that no finding sets. The sentence also reports whether some input was not read.
 pub fn clear_in_words(report: &Report<'_>) -> String {
     if report.not_judged().is_some() {
         return "no port conflicts found; some ports or rules not judged".to_owned();
@@ -145,7 +145,7 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
 }
 
 /// The number of ports and objects that were not judged, with the most important reason. If `helps` is true, the text
-/// names the flag that helps a scan.
+/// names the flag with which a scan reads more.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
@@ -166,7 +166,7 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> O
 }
 
 /// The number of rules that judged nothing, in one line with the most frequent reason: `3 rules were not judged:
-/// kube-proxy: no answer`. If `helps` is true, the text names the flag that helps a scan.
+/// kube-proxy: no answer`. If `helps` is true, the text names the flag with which a scan reads more.
 pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<(Open, usize)> = Vec::new();
     for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
@@ -176,18 +176,18 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // Of equally frequent reasons, the reason of the first rule is used.
+    // If several reasons are equally frequent, the reason of the first rule is used.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
     Some(format!("{are} not judged: {}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
-/// Whether a rule without this input may judge nothing in a clear result. An input is excused in these cases: a right
-/// is missing, the kernel or the proxy lacks a feature, the input was not requested, or it can have several values.
-/// Input about the mode, the settings or the health checks of kube-proxy is also excused if kube-proxy does not answer.
-/// A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has them. The
-/// metrics and the process of kube-proxy are always excused.
+/// Whether the result may be clear if a rule judged nothing because this input is missing. An input is excused in four
+/// cases: a right is missing, the kernel or the proxy lacks a feature, the input was not requested, or several values
+/// are possible. Input about the mode, the settings or the health checks of kube-proxy is also excused if kube-proxy
+/// does not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
+/// server has them. The metrics and the process of kube-proxy are always excused.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -199,7 +199,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Many kube-proxies refuse to answer other programs about these facts.
+/// Many kube-proxies refuse to report these facts to other programs.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -215,9 +215,9 @@ pub fn is_indispensable(source: Source) -> bool {
 }
 
 /// Whether a check fails without this input. The core inputs are Services, endpoints, sockets, addresses, settings and
-/// agents. A core input is excused if it was not requested, or can have several values. A missing right only excuses
-/// endpoints, settings and agents. A missing feature only excuses settings and agents. A broken object that was left
-/// out is a failure. It is also a failure if the node has no Node object, or several.
+/// agents. A core input is excused if it was not requested, or if several values are possible. A missing right only
+/// excuses endpoints, settings and agents. A missing feature only excuses settings and agents. A broken object that was
+/// left out is a failure. A node without a Node object, or with several Node objects, is also a failure.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,

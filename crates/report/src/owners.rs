@@ -19,7 +19,7 @@ struct Alike<'a> {
     nodes: Vec<&'a str>,
     first: &'a NodeOwner,
     text: String,
-    /// Whether the texts are equal without this exception.
+    /// Whether the texts are equal, including these names and addresses.
     same: bool,
 }
 

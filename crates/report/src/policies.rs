@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, io, io::Write};
 
 use portreeve_rules::PolicyParameters;
 
-/// The policies. The chart contains an equal file.
+/// The policies in YAML. The chart contains an equal file.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
 const ACTION: &str = "validationActions: [Warn]\n";
 const OF_DEFAULTS: &str = "these are the defaults.";
-/// The words that stand in place of [`OF_DEFAULTS`].
+/// The text that replaces [`OF_DEFAULTS`].
 const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
 const INDENT: &str = "        ";
 
-/// Parameters that get the default range in the chart if they are absent. If the range is unknown, these parameters
+/// If one of these parameters is absent, the chart sets the default range. If the range is unknown, these parameters
 /// must be present and empty.
 const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
@@ -26,7 +26,7 @@ pub struct PolicyChoices {
 }
 
 impl PolicyChoices {
-    /// The values of all parameters. A chosen value is used in place of a known value.
+    /// The values of all parameters. A chosen value replaces a known value.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
@@ -34,7 +34,7 @@ impl PolicyChoices {
     }
 }
 
-/// Writes the policies with their parameters, and their bindings.
+/// Writes the policies and their bindings, with the parameters.
 ///
 /// # Errors
 /// When the writer fails.
@@ -50,8 +50,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// Replaces the values in a line of parameters. The line contains names, and `name` also stands for parameters that
-/// begin with `name.`. The values are JSON, which is also valid in CEL.
+/// Writes the values of `data` into a line of parameters. A name `a` in the line also stands for the parameters `a.*`.
+/// The values are JSON, which is also valid in CEL. `None` if the line has no parameters.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");

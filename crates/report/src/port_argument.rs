@@ -7,7 +7,7 @@ use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, po
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
-/// A port. `30080/udp` also names a protocol; `30080` stands for all protocols.
+/// A port, with or without a protocol: `30080/udp`, or `30080` for all protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortArgument {
     /// The port.
@@ -48,13 +48,13 @@ impl PortArgument {
         self.protocol.is_none_or(|requested| requested == protocol)
     }
 
-    /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused this port for
-    /// a Service. `free` is a free port. A protocol is left out if the port has neither claimants nor other users with
-    /// this protocol. Unread users do not count if another protocol lists them. If all protocols would be left out, the
+    /// The owners of the port in a snapshot, and the advice. `refused` is true if the API server refused this port for
+    /// a Service. `free` is a free port. A protocol is left out if the port has no claimants and no other users with
+    /// this protocol. Unread users that an earlier protocol lists do not count. If all protocols would be left out, the
     /// first protocol is listed. If the answer for a protocol is unknown, the missing input is listed as unread.
     ///
     /// # Errors
-    /// When all protocols have no answer, because a fact is missing.
+    /// When the answer is unknown for every protocol, because a fact is missing.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<&FreePort>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
@@ -82,10 +82,10 @@ impl PortArgument {
     }
 
     /// The owners of the port in the network of the pod `namespace/name`, for TCP and UDP, and the advice.
-    /// `was_scanned_for` says whether the scan read this port of this pod.
+    /// `was_scanned_for` is true if the scan read this port of this pod.
     ///
     /// # Errors
-    /// The errors of [`owner_in_pod`]. Also if the protocol is SCTP, which is not read in pods.
+    /// The errors of [`owner_in_pod`]. Also when the protocol is SCTP, which is not read in pods.
     pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_scanned_for: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();

@@ -60,7 +60,7 @@ pub struct NodeScan {
 }
 
 impl NodeScan {
-    /// The node of a snapshot, with the time of its scan.
+    /// The node of a snapshot, with the time and the version of the scan.
     pub fn of(snapshot: &Snapshot) -> Self {
         let (version, looked_at) = (snapshot.version.as_deref().map(tidy), Some(format!("{:.0}", snapshot.at)));
         Self { version, looked_at, ..Self::none(snapshot.node_name()) }
@@ -153,8 +153,8 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
     write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// The result of `suggest`. `Clear` if the requested number of ports was found, and every input that may use one of
-/// these ports was read. For a server on a node, the hostPorts of pods must also have been read.
+/// The result of `suggest`. `Clear` if the requested number of ports was found, and no unread input could show that a
+/// port is in use. For a server on a node, the hostPorts of pods must also have been read.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
     let hides_host_ports = free.is_of_hosts() && free.hides(Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));

@@ -26,7 +26,7 @@ pub struct Report<'a> {
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
-    /// Whether the scan is from now, so that a repeated scan may read more.
+    /// Whether this command made the scan. If so, a repeated command may read more.
     pub is_live: bool,
 }
 
@@ -57,8 +57,8 @@ impl<'a> Report<'a> {
         outcome(worst, self.counts(), || self.gaps().iter().any(|it| it.open().decides(self.counts())))
     }
 
-    /// The failures: required input that was not read, and required rules that could not judge. The core inputs of the
-    /// node come first.
+    /// The failures: unread inputs and unjudged rules that could hide a finding that sets the result. The core inputs
+    /// of the node come first.
     pub fn failures(&self) -> Vec<ReportedGap<'a>> {
         let mut failures = self.gaps();
         failures.retain(|it| it.open().decides(self.counts()));
@@ -71,8 +71,8 @@ impl<'a> Report<'a> {
         not_judged(self.failures().iter().map(ReportedGap::open), true)
     }
 
-    /// Like [`Self::undecided`]. If [`Self::undecided`] is `None`, the ports and objects that this profile cannot
-    /// judge, in one line.
+    /// The text of [`Self::undecided`]. If this text is `None`, the ports and objects that this profile cannot judge,
+    /// in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
         self.undecided().or_else(claims)
@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Why the core inputs of a node could not be read, in one line.
+/// The first core input of a node that could not be read, and the reason, in one line.
 pub fn unread_in_words(snapshot: &Snapshot) -> Option<String> {
     let gap = reported_gaps::snapshot_gaps(snapshot).into_iter().find(|gap| {
         (is_indispensable(gap.source) || gap.source == Source::Sysctls) && is_failure(gap.source, gap.why)

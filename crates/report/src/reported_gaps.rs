@@ -15,12 +15,12 @@ use portreeve_rules::{
 pub struct ReportedGap<'a> {
     /// The rule that could not judge; `None` if the missing input is only for evidence.
     pub rows: Option<Rows>,
-    /// The subject. `None` if the rule could not judge several subjects, or could not judge at all.
+    /// The subject. `None` if the rule could not judge several subjects, or judged nothing at all.
     pub subject: Option<&'a Subject>,
     /// The number of ports and objects that were not judged. 0 if the rule judged nothing, or if the missing input is
     /// only for evidence.
     pub claims: usize,
-    /// The input that was missing.
+    /// The missing input.
     pub gap: &'a Gap,
 }
 
@@ -51,6 +51,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     if !board.findings.is_empty() {
         gaps.extend(owner_gaps(snapshot));
     }
+    // These three reasons are listed only if a rule names them, or if a check fails without the input.
     gaps.retain(|gap| match gap.why {
         Why::NotRequested | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
         _ => true,
@@ -63,9 +64,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// All unread inputs of a snapshot that may leave a rule without an answer. Some inputs are listed only if a rule names
-/// them: input that was not requested, features that this kernel lacks, descriptors, and masqueraded flows. Descriptors
-/// are also in the proxy's `/metrics`, and masqueraded flows matter in ipvs mode only.
+/// All unread inputs of a snapshot that may leave a rule without an answer. The proxy's descriptors and masqueraded
+/// flows are reported only if a rule names them. Descriptors are also in the proxy's `/metrics`, and masqueraded flows
+/// matter in ipvs mode only.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let proxy = &kernel.proxy;
@@ -84,12 +85,12 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(listed.filter_map(|(_, gap)| gap));
     let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // The sockets of a pod on its needed ports are read only if the pod fails.
+    // The sockets on the needed ports of a pod are read only if the pod fails.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }
 
-/// Why the owners of the proxy and of sockets are unknown. Each reason is listed once.
+/// The reasons why the process of the proxy and the owners of sockets are unknown. Each reason is listed once.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let mut reasons = BTreeSet::new();
     let of_holders = snapshot.holders().flat_map(|holder| [holder.cgroup.gap(), holder.process.gap()]).flatten();

@@ -91,7 +91,7 @@ fn first_paragraph(markdown: &str) -> String {
     lines.join(" ").chars().take(1024).collect()
 }
 
-/// The address of a rule's page. The address must be absolute, so it needs the homepage of the package.
+/// The absolute address of a rule's page. `None` if the package has no homepage.
 fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
     (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
 }

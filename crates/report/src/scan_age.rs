@@ -8,7 +8,7 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The largest allowed difference between the clocks of two machines.
 const APART: SignedDuration = SignedDuration::from_mins(10);
-/// The longest interval that an agent accepts. A snapshot does not have the interval of its agent.
+/// The longest interval between an agent's scans. For a snapshot, which lacks the interval, this value is assumed.
 pub const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
 /// The longest time between two readings of connections by an agent, even if a reading is very expensive.
 pub const OLDEST_CONNECTIONS: Duration = Duration::from_secs(1200);
@@ -16,16 +16,16 @@ pub const OLDEST_CONNECTIONS: Duration = Duration::from_secs(1200);
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanAge {
-    /// The time since the judgement of the scan.
+    /// The time since the scan was judged.
     pub age: Duration,
-    /// From this age on, the scan is too old: the agent should have made several scans since then.
+    /// The age from which the scan is too old, because the agent should have made newer scans.
     pub old_after: Duration,
 }
 
 impl ScanAge {
-    /// The age of a scan. The agent scans at least every `longest`.
+    /// The age of a scan. `longest` is the longest time between two scans of the agent.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // A scan that is older than `longest` is late. A scan of twice this age is too old.
+        // At the age `longest`, the next scan is late. At twice this age, the scan is too old.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 
@@ -34,8 +34,8 @@ impl ScanAge {
         self.age >= self.old_after
     }
 
-    /// The reason why a scan cannot be trusted at the time `now`. `at` is the time of the scan by the clock of its
-    /// node. `reported` is the age from the agent. Some agents do not report this age.
+    /// The reason why a scan cannot be trusted at the time `now`. `at` is the time of the scan by the clock of the
+    /// node. `reported` is the age that the agent reports. Some agents do not report the age.
     pub fn gap(at: Timestamp, reported: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if reported.is_some_and(Self::is_old) {
@@ -44,7 +44,7 @@ impl ScanAge {
         let age = now.duration_since(at);
         let expected = reported.map(|reported| SignedDuration::try_from(reported.age).unwrap_or(SignedDuration::MAX));
         match expected {
-            // The agent's age of the scan is from a monotonic clock. So one of the two wall clocks is wrong.
+            // The agent measures the age with a monotonic clock. So the difference shows that a wall clock is wrong.
             Some(expected) if !(-APART..=APART).contains(&age.saturating_sub(expected)) => {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }

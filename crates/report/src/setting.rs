@@ -72,8 +72,8 @@ impl Setting {
     /// Puts all changed facts into a snapshot.
     ///
     /// # Errors
-    /// If the kernel of this node would refuse the values: the range must not begin below `ip_unprivileged_port_start`
-    /// (net/ipv4/sysctl_net_ipv4.c).
+    /// When the kernel of this node would refuse the values: `ip_local_port_range` must not begin below
+    /// `ip_unprivileged_port_start` (net/ipv4/sysctl_net_ipv4.c).
     pub fn apply_all(settings: &[Self], snapshot: &mut Snapshot) -> Result<(), String> {
         settings.iter().for_each(|setting| setting.apply(snapshot));
         let changes = |it: &Self| matches!(it, Self::IpLocalPortRange(_) | Self::IpUnprivilegedPortStart(_));
@@ -88,7 +88,7 @@ impl Setting {
         }
     }
 
-    /// Puts the changed fact into a snapshot, in place of the fact that was read.
+    /// Replaces the fact in a snapshot with the changed fact.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         snapshot.kernel.record_extent();
         snapshot.overrides.sysctls_before.get_or_insert_with(|| snapshot.kernel.sysctls.clone());

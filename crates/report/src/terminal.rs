@@ -54,10 +54,10 @@ impl Style {
     }
 }
 
-/// The greatest length of a text from outside that is printed, in bytes.
+/// The largest length of untrusted text that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Text from outside as one safe line. GitHub Actions treats `##[` as a command anywhere in a line (actions/runner
+/// Untrusted text as one safe line. GitHub Actions treats `##[` as a command anywhere in a line (actions/runner
 /// `ActionCommand.TryParse`).
 pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
@@ -80,8 +80,8 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     for word in text.split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
-            // A new line must not begin with `::`, because GitHub Actions would treat it as a command, even after
-            // spaces (actions/runner `ActionCommand.TryParseV2`).
+            // A new line must not begin with `::`. GitHub Actions would treat the line as a command, even after spaces
+            // (actions/runner `ActionCommand.TryParseV2`).
             Some(line) if taken + 1 + length <= width || word.starts_with("::") => {
                 line.push(' ');
                 line.push_str(word);

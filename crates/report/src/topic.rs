@@ -66,7 +66,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     }
 }
 
-/// The command that reads a cluster. It reads all objects that rules use.
+/// The kubectl command that reads a cluster: all objects that rules use.
 pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
 
 /// Whether this source can come from a file of `--services`.
@@ -74,8 +74,8 @@ pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
-/// What a user can do about the unread source. After the text, a command follows on its own line, so that a user can
-/// copy it.
+/// The remedy for an unread source. A command in the remedy has its own line after the text, so that a user can copy
+/// the command.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {

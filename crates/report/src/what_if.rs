@@ -1,5 +1,5 @@
-//! The changes on many nodes that would follow if some facts changed, claim by claim. A claim is a port of a Service,
-//! the hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document, and is also
+//! Predicts the changes on many nodes, claim by claim, if some facts changed. A claim is a port of a Service, the
+//! hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document, and is also
 //! written as a table.
 
 mod answers;
@@ -180,7 +180,7 @@ impl WhatIfDocument {
         outcome(worse.max(lost), Severity::Warning, || lacks || self.unknown.iter().any(|it| it.what.decides))
     }
 
-    /// Writes the document.
+    /// Writes the document as JSON.
     ///
     /// # Errors
     /// When the writer fails.
@@ -208,15 +208,15 @@ pub struct WhatIf {
     rows: BTreeMap<RowKey, Row>,
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
-    /// The missing inputs of rules that did not judge, but without an effect on the result.
+    /// The missing inputs of rules that did not judge, if the inputs have no effect on the result.
     excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }
 
 impl WhatIf {
-    /// Adds a node with its facts before and after the change. For each state, `judged` has its findings, and the
-    /// findings of the other state that the rules could not judge in this state. For each Service, `ports` says who
-    /// answers on its port before and after the change.
+    /// Adds a node. Each array of two has the state before the change and the state after the change. `judged` has the
+    /// findings of a state, and the findings of the other state that the rules could not judge in this state. For each
+    /// port of a Service, `ports` has the answers before and after the change.
     pub fn take(
         &mut self,
         snapshots: [&Snapshot; 2],
@@ -288,9 +288,9 @@ impl WhatIf {
         }
     }
 
-    /// Notes `mode` if a client loses an answer by the change, and would keep the answer if `mode` served NodePorts on
-    /// every address. `served` computes the answers with every address. `take_cure` calls `served` only if an answer is
-    /// lost and no earlier call noted the mode.
+    /// Notes `mode` if the change takes an answer from a client, and if the client would keep the answer with NodePorts
+    /// on every address. `served` computes the answers with NodePorts on every address. `take_cure` calls `served` only
+    /// if an answer is lost and no earlier call noted the mode.
     ///
     /// # Errors
     /// If `served` fails.
@@ -315,7 +315,7 @@ impl WhatIf {
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// The result. `supposed` has the changed settings in the user's words. `nodes` has all nodes.
+    /// The document. `supposed` has the changed settings in the user's words. `nodes` has all nodes.
     pub fn finish(self, supposed: Vec<String>, nodes: Vec<NodeScan>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, excused, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();

@@ -1,4 +1,4 @@
-//! Reads the answers of agents one by one. After each answer, only its incidents are kept, and the answer is dropped.
+//! Reads the answers of agents one by one. The incidents of an answer are kept, and the answer itself is dropped.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,7 @@ use portreeve_rules::{
     ids::{Named, can_be_of_objects},
 };
 
-/// The largest number of incidents that are only counted.
+/// The largest number of unwanted incidents that are counted.
 const MOST_HIDDEN: usize = 1_000_000;
 
 fn not_kept(count: usize) -> Gap {
@@ -53,7 +53,7 @@ pub struct Wanted {
     pub document: bool,
 }
 
-/// The reports of agents so far, while more answers arrive.
+/// The collected results of the agents that have answered so far.
 #[derive(Debug, Default)]
 pub struct Gathering {
     agent_namespace: String,
@@ -67,7 +67,7 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// Fingerprints of the incidents that the user does not want. Each incident is counted once.
+    /// Fingerprints of the incidents that the user does not want. With this set, each incident is counted once.
     hidden: BTreeSet<u64>,
 }
 
@@ -116,8 +116,8 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding that the user wants. Returns false if there is no space for it. A finding about the cluster is
-    /// kept even if it is too mild: another node may report it as worse.
+    /// Keeps a finding that the user wants. Returns false if no space is left. A finding about the cluster is kept even
+    /// below the wanted severity, because another node may report a higher severity.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
         if may_be_wanted || self.wanted.wants(problem) {
@@ -145,7 +145,7 @@ impl Gathering {
         }
     }
 
-    /// The result of all agents, or of the agents that were queried before the user stopped the command.
+    /// The result of all queried agents. `stopped` is the reason why other agents were not queried.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
         let partial = stopped.map(|why| Partial { listed: self.agents, queried: self.agents - self.left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
@@ -173,7 +173,7 @@ impl Gathering {
 }
 
 impl Fleet {
-    /// The result of answers that are all known already.
+    /// The result of a complete list of answers.
     pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
         let mut gathering = Gathering::new(agent_namespace, wanted.clone());
         answers.into_iter().for_each(|answer| gathering.take(answer, now));
@@ -191,7 +191,7 @@ impl Wanted {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether the unknown result could hide a finding that the user wants and that sets the result.
+    /// Whether this unknown result could hide a wanted finding that sets the result of the command.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));

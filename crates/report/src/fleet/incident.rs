@@ -1,5 +1,5 @@
-//! An incident: one mistake on any number of nodes. Rule, variant, subject, port, protocol, severity and outcome are
-//! equal on all nodes. The words are from the first node, in the order of names.
+//! An incident: one problem on any number of nodes. All nodes report the same rule, variant, subject, port, protocol,
+//! severity and outcome. The summary is from the first node in the order of names.
 
 use std::{
     cmp::Ordering,
@@ -163,7 +163,7 @@ impl Gathered {
         if reference.evidence == problem.evidence {
             return;
         }
-        // This is a map, because a hostile agent may send a hundred thousand names.
+        // A map stays fast if a hostile agent sends a hundred thousand names.
         let mut by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
         for (side, of) in [&**reference, problem].into_iter().enumerate() {
             for Value { name, value } in &of.evidence {
@@ -205,7 +205,7 @@ impl Incident {
     }
 }
 
-/// The time in a text. A malformed text counts as later than every time.
+/// Parses a time. A malformed text becomes the latest possible time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }
@@ -218,7 +218,7 @@ pub(super) fn fingerprint(problem: &Problem) -> u64 {
 
 pub(crate) fn common_name(subject: &Subject) -> &str {
     match subject.kind {
-        // A subject of this kind is always the agent's own Node.
+        // A Node subject is always the agent's own Node, so its name differs from node to node.
         SubjectKind::Node => "",
         SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
         _ => &subject.name,

@@ -1,5 +1,5 @@
-//! The reports of many nodes. Each incident occurs once, with its nodes. Also contains the rules that agents could not
-//! judge, and the agents that could not be queried.
+//! One report about many nodes. Each incident occurs once, with its nodes. The report also lists the rules that agents
+//! could not judge, and the agents that could not be queried.
 
 mod gathering;
 mod incident;
@@ -21,7 +21,7 @@ pub(super) use self::{
 };
 use super::names::counted;
 
-/// The number of agents that a report is about, and their namespace.
+/// The agents of a report, in words: `3 agents of namespace portreeve`.
 pub fn listed(agents: usize, namespace: &str) -> String {
     format!("{} of namespace {namespace}", counted(agents, "agent"))
 }

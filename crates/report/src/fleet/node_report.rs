@@ -1,5 +1,5 @@
-//! The answer of one agent at `/findings`. The code does not trust this answer, because an attacker may control the
-//! node.
+//! Parses the answer of one agent at `/findings`. The code does not trust this answer, because an attacker may control
+//! the node.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
 use portreeve_facts::{Gap, Source, Why, text};
 use portreeve_rules::findings::SubjectKind;
 
-/// The longest description of a wrong answer, in bytes.
+/// The largest length of the text that describes a wrong answer, in bytes.
 const DETAIL: usize = 256;
-/// The largest number of findings that are read from one agent. The limit for unknown results is equal.
+/// The largest number of findings, and the largest number of unknown results, that are read from one agent.
 const ENTRIES: usize = 10_000;
-/// More seconds than a node runs. An agent can report any age.
+/// The upper limit for the age of a scan, in seconds: longer than a node runs. An agent can report any age.
 const MOST_SECONDS: u64 = 1_000_000_000;
 
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use super::{Reason, incident::Incident, view::Fleet};
 use crate::{names::first_nodes, table::port};
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
-/// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
+/// The largest size of the list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
 const LONGEST: usize = 1 << 20;
-/// The largest number of node names in one result, and of objects in one result.
+/// The largest number of node names in one result, and also the largest number of objects.
 const NAMES: usize = 100;
 
 #[derive(Serialize)]
@@ -48,14 +48,14 @@ enum Outcome {
 
 impl Fleet {
     /// Writes one `ClusterReport` in JSON: the findings, worst first, and then the unread inputs that could hide a
-    /// finding. An unread input has the result `error`. All results are counted, but only as many are listed as the API
-    /// server accepts.
+    /// finding. An unread input has the result `error`. The summary counts all results. The list ends before the report
+    /// is too large for the API server.
     ///
     /// # Errors
     /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
-        // This is an iterator and not a list, because a hostile agent can report any number of unread inputs.
+        // An iterator needs little memory, even if a hostile agent reports a very large number of unread inputs.
         let all = self.incidents.iter().map(found).chain(unread.map(not_read));
         let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
         for result in all {
@@ -122,7 +122,7 @@ fn not_read(reason: &Reason) -> ReportResult<'_> {
     }
 }
 
-/// `None` for a finding about the whole cluster.
+/// The reference to the object that a finding is about. `None` if the finding is about the whole cluster.
 fn reference(subject: &Subject) -> Option<Value> {
     let Subject { kind, namespace, name, uid } = subject;
     (*kind != SubjectKind::Cluster).then(|| {

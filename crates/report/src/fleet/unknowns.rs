@@ -1,5 +1,5 @@
-//! The unknown results of many nodes, grouped by reason. They are agents that could not be queried, and inputs that
-//! agents could not read.
+//! The unknown results of many nodes, grouped by reason. A result is unknown if an agent could not be queried, or if an
+//! agent could not read an input.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -19,15 +19,15 @@ pub struct Reason {
     pub nodes: Vec<Arc<str>>,
     /// Whether this reason could hide a finding that sets the result of the command.
     pub is_failure: bool,
-    /// Whether a rule could not judge for this reason.
+    /// Whether this reason prevented a rule from judging.
     pub of_rule: bool,
     /// How many times nodes reported this reason.
     pub count: usize,
-    /// The number of ports and objects that rules could not judge for this reason.
+    /// The number of ports and objects that rules could not judge because of this reason.
     pub claims: usize,
 }
 
-/// Reports are one reason if they differ only in addresses and in names of nodes and pods.
+/// The reasons. Unknown results that differ only in addresses and in names of nodes and pods have one key.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
@@ -45,7 +45,7 @@ impl Reasons {
             count: 0,
             claims: 0,
         };
-        // The name of the agent's pod is removed. Other names of pods stay if no controller generated them.
+        // The name of the agent's pod is removed. Only the generated ends of other pod names are removed.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;

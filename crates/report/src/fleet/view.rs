@@ -1,4 +1,4 @@
-//! The results of all agents in a cluster, as a document, and as the names of the objects with findings.
+//! The results of all agents in a cluster, written as a document or as the names of the objects with findings.
 
 use std::{
     collections::HashSet,
@@ -134,7 +134,7 @@ impl Fleet {
         self.document().write_yaml(out)
     }
 
-    /// Writes the subjects of findings in kubectl's form, `service/web`. Each subject is written once, the worst first.
+    /// Writes the subjects of findings in kubectl's form, `service/web`. The subjects of the worst findings come first.
     ///
     /// # Errors
     /// When the writer fails.

@@ -1,5 +1,5 @@
-//! Workflow commands of GitHub Actions: an annotation at the line of each field. Gitea and Forgejo print the commands
-//! in the log.
+//! Workflow commands of GitHub Actions: an annotation at the line of each field with a finding. Gitea and Forgejo print
+//! the commands in the log.
 
 use std::io::{self, Write};
 
@@ -24,7 +24,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // A finding without a file belongs to the whole run. In a rendered template, the line is unknown.
+        // Standard input is not a file, and the line in a template is unknown. Then the text contains the place.
         let text = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
@@ -53,8 +53,8 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// Changes a line of a log so that a runner does not find a command in it. Commands begin with `::`, and in an older
-/// form with `##[`.
+/// Changes a line of a log so that a runner finds no command in the line. Commands begin with `::`, or in an older form
+/// with `##[`.
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }

@@ -13,8 +13,8 @@ use crate::{junit_suite, terminal::tidy};
 use portreeve_facts::{Gap, Place};
 use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
 
-/// Writes one test suite. A finding below the severity that fails the run is a passed test case, with the finding's
-/// sentence as output.
+/// Writes one test suite. If a finding's severity does not fail the run, its test case passes. The output of the passed
+/// test case is the finding's sentence.
 ///
 /// # Errors
 /// When the writer fails.
@@ -44,7 +44,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding((&rule, &name), (evidence, report.counts(finding)), first, remedies), place)
 }
 
-/// The line is left out for rendered output, because it is not the line in the template.
+/// Adds the place to a test case. Rendered output gets no line, because the line in the template is unknown.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {
@@ -53,7 +53,7 @@ fn at(mut case: TestCase, place: &Place) -> TestCase {
     case
 }
 
-/// The reasons why a rule did not run or could not judge. Empty if the rule judged.
+/// The reasons why a rule did not run or could not judge. Empty if the rule judged all objects.
 fn reasons<'a>(report: &'a LintReport, of: &Rows) -> Vec<&'a str> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());

@@ -20,7 +20,7 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// The result, which is also the exit code. After a failure, or if a rule could not compare all objects, the result is
+/// The result is also the exit code. If a failure occurred, or if a rule could not compare all objects, the result is
 /// not `Clear`.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
@@ -32,8 +32,8 @@ pub fn is_undecided(report: &LintReport) -> bool {
     undecided(report).is_some()
 }
 
-/// The unread inputs that could hide a finding that sets the result. The text does not suggest flags, because `lint`
-/// lacks the flags of a scan.
+/// Describes the unread inputs that could hide a finding that sets the result. The text does not suggest flags, because
+/// `lint` lacks the flags of a scan.
 pub(crate) fn undecided(report: &LintReport) -> Option<String> {
     let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
     let open = report.unknown.iter().filter(|it| decides(report, it));

@@ -62,7 +62,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
     let fingerprint = format!("{}/{object}/{}", finding.name(), finding.field);
-    // For a rendered template, the message names the template, because the line in it is unknown.
+    // If helm rendered the input, the message names the template, because the line in the template is unknown.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,
@@ -78,8 +78,8 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // The fingerprint contains no line, so that a problem keeps its fingerprint when its line moves. GitHub reads
-        // only the second name.
+        // The fingerprint contains no line, so a problem keeps its fingerprint when its line moves. GitHub reads only
+        // `primaryLocationLineHash`.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "variant": evidence.variant,
@@ -99,8 +99,8 @@ fn physical(place: &Place) -> Value {
     json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
-/// A path as a URI reference of RFC 3986. A relative path stays relative: services search the file from the root of the
-/// repository.
+/// A path as a URI reference of RFC 3986. A relative path stays relative, because services search the file from the
+/// root of the repository.
 fn uri(path: &[u8]) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     let path = path.strip_prefix(b"./").unwrap_or(path);

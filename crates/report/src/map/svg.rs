@@ -12,9 +12,9 @@ use portreeve_rules::PortUsage;
 const ROW: u16 = 100;
 /// The number of ports in a line of a block.
 const BLOCK: u16 = 20;
-/// The distance between two squares, in pixels.
+/// The distance between the left edges of two neighbouring squares, in pixels.
 const PITCH: usize = 10;
-/// The space to the left of the first column, in pixels. The number of the row's first port is in this space.
+/// The space to the left of the first column, in pixels. This space contains the number of the row's first port.
 const LEFT: usize = 56;
 /// The space above the first row, in pixels, for the title.
 const TOP: usize = 44;
@@ -107,7 +107,7 @@ pub(crate) fn legend(census: &PortUsage) -> Markup {
     }
 }
 
-/// The squares of a row. Free ports in one state are one path. Each used port has its own square with a tooltip.
+/// The squares of a row. A run of free ports in one state is one path. Each used port has a square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;

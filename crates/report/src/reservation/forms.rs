@@ -7,10 +7,10 @@ use super::ReservationReport;
 use crate::terminal::tidy;
 
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// This name is the last in alphabetical order. If several files set one value, the last file is used.
+/// The last file name in alphabetical order. If several files set one value, sysctl uses the last file.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
-/// The platform.
+/// A platform with its own file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of platforms")]
 pub enum ReservationForm {
@@ -24,7 +24,7 @@ pub enum ReservationForm {
     Kops,
 }
 
-/// The file for a platform.
+/// The content of the file for a platform.
 ///
 /// # Errors
 /// The reason as text, if the platform has no setting that helps.
@@ -102,7 +102,7 @@ fn bottlerocket(ports: &str) -> String {
 
 /// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document. cloud-init reads this
 /// part (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). The first
-/// line of a part is its type.
+/// line of the part, `#cloud-config`, is the part's type.
 fn al2023(ports: &str) -> String {
     format!(
         "#cloud-config\n# A part of the user data, beside the part of the NodeConfig: Content-Type: text/cloud-config\n\
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_list_without_the_node_ports_that_no_service_has_covers_a_node_in_part_only() {
-        // If the list had all NodePorts, two thousand ports would be left for outgoing connections.
+        // If the list had all NodePorts, only two thousand ports would be left for outgoing connections.
         let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
         let world = world.service("web", |it| it.node_port(30080));
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };

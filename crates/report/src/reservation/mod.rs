@@ -108,7 +108,7 @@ struct GuardEntry {
     reserved: Vec<PortRange>,
 }
 
-/// Writes the document, with the scans of the nodes.
+/// Writes the report as JSON. `scans` has the time and the version of each node's scan.
 ///
 /// # Errors
 /// When the writer fails.
@@ -152,7 +152,7 @@ pub fn write_reservation_json(
     write_indented_json(&PortsDocument::new(result, report.fleet.nodes.len(), Part::Reserve(reserve)), out)
 }
 
-/// Writes the nodes and their cases as text. Nodes that are not covered come first.
+/// Writes the nodes in groups, with their settings and ports, as text. Nodes that are not covered come first.
 ///
 /// # Errors
 /// When the writer fails.

@@ -22,7 +22,7 @@ use portreeve_rules::findings::{Severity, StepKind, Vantage};
 const EXPLAINED: usize = 20;
 const LABEL: usize = 8;
 const VALUES: usize = 6;
-/// The column of values begins after this width, even if a name is longer.
+/// The largest width of the column of names, in characters.
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
@@ -51,7 +51,7 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            // With all details, the row above has all names.
+            // The title names only the first nodes. In the wide table, the row of the finding names all nodes.
             title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
@@ -119,7 +119,7 @@ impl Page<'_> {
         self.labelled("Evidence", LABEL, &lines)
     }
 
-    /// Writes the remedies. Each command has its own line, so that a user can copy it.
+    /// Writes the remedies. Each command has its own line, so that a user can copy the command.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

@@ -125,7 +125,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
     let agents = format!("{} queried{silent}{oldest}", counted(queried, "agent"));
-    // The plugin lacks the flags of a scan, so its text does not advise them.
+    // The kubectl plugin lacks the flags of a scan, so the text does not suggest flags.
     let open = |which: fn(&Reason) -> bool| {
         let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));
         let open = |it: &Reason| Open { ceiling: None, claims: it.claims, source: it.source, why: it.why };

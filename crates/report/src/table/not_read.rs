@@ -106,7 +106,7 @@ impl Page<'_> {
 /// The topic of the source, the reason, and the remedy.
 type Heading = (&'static str, Why, Option<&'static str>);
 
-/// The groups of unread inputs. Failures are first, and other groups follow in the order of the readers.
+/// The groups of unread inputs. Failures are first. Otherwise, the groups keep the order of `unseen`.
 pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap<'_>]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
@@ -148,7 +148,7 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let sudo = if root { "sudo " } else { "" };
     Some(match (cluster, flags.is_empty()) {
         (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
-        // The user must repeat the command, whose flags are unknown here.
+        // The flags of the user's command are unknown here, so the text does not repeat the command.
         (false, true) => "To judge the rest: the same command as root".to_owned(),
         (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
         (false, false) => format!("To judge the rest: the same command with{flags}"),

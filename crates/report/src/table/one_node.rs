@@ -63,7 +63,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             0 => String::new(),
             hidden => format!(" ({} of lower severity not shown)", counted(hidden, "finding")),
         };
-        // If a finding sets the result, the line leaves out rights that the profile lacks.
+        // If a finding sets the result, the line does not list inputs for which the profile lacks a right.
         let open = match report.result() {
             CheckResult::Findings => [report.undecided(), None],
             _ => [report.not_judged(), report.rules_not_judged(true)],

@@ -22,15 +22,15 @@ pub(super) struct ListedFinding<'a> {
     pub(super) on: Option<OnNodes<'a>>,
 }
 
-/// The nodes with an incident, and the number of nodes that were queried.
+/// The nodes with an incident, and the number of nodes whose agents answered.
 pub(super) struct OnNodes<'a> {
     pub(super) incident: &'a Incident,
     pub(super) among: usize,
 }
 
 impl OnNodes<'_> {
-    /// The number of nodes and at most `shown` names: `31 of 120 nodes: n1, n2, n3 and 28 more`. For a single node, its
-    /// name.
+    /// The number of nodes and at most `shown` names: `31 of 120 nodes: n1, n2, n3 and 28 more`. If only one node
+    /// answered, the text is its name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
         let names = first_nodes(nodes, shown);
@@ -43,7 +43,7 @@ impl Page<'_> {
         if self.wide { usize::MAX } else { NAMED }
     }
 
-    /// Writes one line without wrapping it and without cutting it.
+    /// Writes one line, which is neither wrapped nor cut.
     pub(super) fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
         writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
     }

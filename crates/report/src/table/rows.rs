@@ -12,7 +12,7 @@ use portreeve_rules::findings::{Subject, SubjectKind, Vantage};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;
-/// A subject is cut to fit the row into the terminal, but not below this width.
+/// A subject is cut so that the row fits the terminal. A cut subject has at least this width, in characters.
 const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {

@@ -1,5 +1,5 @@
-//! The predicted changes as text. The most urgent changes are first. Each claim is listed once. Ports with equal
-//! changes of their answers are one block.
+//! The predicted changes as text. The most urgent changes are first. Each claim is listed once. If the answers on
+//! several ports change equally, these ports share one block.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,8 +35,8 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// One line about a claim. It has the target, an address if the target is loopback, the program that answers now, the
-/// program that would answer, and the nodes. The first value is false for a loss.
+/// One line about a claim: false for a loss, the target, the address if the target is loopback, who answers now, who
+/// would answer after the change, and the nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
@@ -96,7 +96,7 @@ impl Page<'_> {
         self.paragraph(0, Ink::Faint, NOT_PREDICTED)
     }
 
-    /// Writes claims with an equal change: the claims, the change, and the nodes.
+    /// Writes one group of claims that change in the same way: the claims, the nodes, the findings and the answers.
     fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
         let first = group[0];
         let ClaimChange { how, findings, nodes, .. } = first;
@@ -158,7 +158,7 @@ impl Page<'_> {
         self.blank()?;
         self.line(0, Ink::Heading, "Not known")?;
         let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
-        // Inputs that the result does not need are named in one line.
+        // Unread inputs without an effect on the result are named in one line for each reason.
         let mut excused: BTreeMap<(Why, &[Arc<str>]), BTreeSet<&str>> = BTreeMap::new();
         for NotKnownOn { what: NotKnown { port, protocol, detail, input, decides }, nodes } in unknown {
             if let (None, Some((source, why)), false) = (port, *input, decides) {
@@ -258,7 +258,7 @@ fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }:
     }
 }
 
-/// Whether a claimant such as `Service default/web port http` is a port of this Service.
+/// Whether a claimant such as `Service default/web port http` is a port of `service`.
 fn is_of(claimant: &str, service: &Subject) -> bool {
     let rest = claimant.strip_prefix(&tidy(&service.to_string()));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" port "))

@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// The answers that change. `unknown` is called for each place of clients whose answer is unknown, with the reason.
+/// The answers that change. For an unknown answer, `unknown` is called with the place of the client and the reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,
@@ -77,7 +77,7 @@ pub(super) fn changes(
         let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
         let (now_by, then_by) = (by(now, before), by(then, after));
         let (was, is) = (word(before), word(after));
-        // Equal words can hide a change: if two Services have one number, the other Service may get the connections.
+        // Equal words can hide a change: if two Services have the port, connections may move to the other Service.
         if was == is && (now_by == then_by || !is_answer(was)) {
             continue;
         }

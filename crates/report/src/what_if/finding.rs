@@ -9,7 +9,7 @@ use crate::{findings_document::Problem, likeness::likeness};
 use portreeve_facts::{Affected, Vantage};
 use portreeve_rules::findings::{Finding, Key, Severity};
 
-/// The words for two findings that differ only in their sentence.
+/// The text for two findings that differ only in their sentence.
 const SENTENCE: &str = "another sentence";
 
 /// How a claim or a finding changes.
@@ -77,7 +77,7 @@ impl FindingChange {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// The text by which nodes share a row: the difference. If only the sentence changes, the new sentence.
+    /// Nodes with an equal text share a row. The text is the difference, or the new sentence if nothing else changes.
     pub(super) fn shared(&self, node: &str) -> String {
         let sentence = self.then.as_ref().filter(|_| self.reworded);
         sentence.map_or_else(|| self.difference.clone(), |then| likeness(&then.summary, node))
@@ -88,16 +88,16 @@ impl FindingChange {
     }
 }
 
-/// Pairs the findings of the two states. `held` has the findings of a state that could not be judged in the other
-/// state. If `is_open` is true for a place of clients, an answer at this place is unknown in one state. Then the
-/// affected clients at this place are not compared.
+/// Pairs the findings of the two states. For each state, `held` has the findings of the other state that could not be
+/// judged in this state. If `is_open` is true for a place of clients, an answer at this place is unknown in one state.
+/// Then the affected clients at this place are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],
     is_open: impl Fn(Vantage) -> bool,
 ) -> Vec<FindingChange> {
     let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
-    // First, findings with equal keys are paired. Then, findings of one rule are paired whose variants differ.
+    // First, findings with equal keys are paired. Then, findings of one rule with different variants are paired.
     let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
     let mut others = then.clone();
     for is_same in is_same {
@@ -157,7 +157,7 @@ fn change(
     Some(FindingChange { how, difference, judged, reworded, now, then })
 }
 
-/// Example: `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
+/// A finding of only one state, in words: `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
 fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String {
     let outcome = Some(evidence.outcome).filter(|it| !it.is_empty()).map(|it| format!("outcome {it}"));
     let name = format!("{} {}", evidence.severity, key.name());
@@ -165,8 +165,8 @@ fn alone(Finding { key, evidence, .. }: &Finding, affects: &Affected) -> String 
     [Some(name), outcome, affects].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Example: `warning listener-on-node-port/loses: warning instead of critical; remote clients are not affected any
-/// more`.
+/// The difference between two findings, in words: `warning listener-on-node-port/loses: warning instead of critical;
+/// remote clients are not affected any more`.
 fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected) -> String {
     let (was, would_be) = (now.evidence.impact(), then.evidence.impact());
     let instead = |what: &str, now: &str, then: &str| (now != then).then(|| format!("{what}{then} instead of {now}"));
@@ -190,7 +190,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
 }
 
-/// Example: `remote clients, its loopback and its pods`. `None` if there are no clients.
+/// The affected clients, in words: `remote clients, its loopback and its pods`. `None` if there are no clients.
 fn in_words(whom: &Affected) -> Option<String> {
     let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
     let (last, others) = words.split_last()?;

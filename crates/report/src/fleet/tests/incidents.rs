@@ -1,4 +1,4 @@
-//! One mistake on many nodes.
+//! Tests of one problem on many nodes.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn squatters(nodes: usize) -> Vec<AgentAnswer> {
     (1..=nodes).map(|number| reporting(&format!("n{number}"), &[squatter(number)])).collect()
 }
 
-/// The finding of a node. Its names, addresses, processes and times are different on each node.
+/// The finding of node `number`. Names, addresses, processes and times differ from node to node.
 fn squatter(number: usize) -> Value {
     let pod = format!("scanner-{}", ["x7f2p", "b9zzk", "q4wls"][number % 3].replace('l', "t"));
     let mut finding = listener("critical");

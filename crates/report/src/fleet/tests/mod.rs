@@ -1,4 +1,4 @@
-//! Several agents in one document.
+//! Tests of one report about several agents.
 
 mod incidents;
 
