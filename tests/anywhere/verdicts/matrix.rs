@@ -18,8 +18,8 @@ const COLUMNS: [(&str, &str); 6] = [
     ("empty", "no endpoints"),
     ("not-ready", "no ready endpoints"),
     ("draining", "only draining endpoints"),
-    ("here", "Local, endpoint here"),
-    ("elsewhere", "Local, endpoints elsewhere"),
+    ("here", "`Local`, endpoint here"),
+    ("elsewhere", "`Local`, endpoints elsewhere"),
 ];
 
 /// The shapes of Services with special settings of Cilium or addresses on other devices. Each shape has its name for a
@@ -29,8 +29,8 @@ const APART: [(&str, &str); 9] = [
     ("type-node-port", "`type: NodePort`"),
     ("on-other-nodes", "`node: others`"),
     ("global-empty", "`global`, no endpoints"),
-    ("of-another-proxy", "another `service-proxy-name`"),
-    ("local-of-no-node", "Local, endpoint without a node"),
+    ("of-another-proxy", "`service-proxy-name: another`"),
+    ("local-of-no-node", "`Local`, endpoint without a node"),
     ("balancer", "load balancer's address: second"),
     ("balancer-beyond", "load balancer's address: other device"),
     ("external-ip-beyond", "external IP: other device"),
@@ -76,7 +76,7 @@ fn the_behaviour_matrix_is_up_to_date() {
         let settings = of(data_plane);
         let (tables, count) = tables(&settings);
         let text = format!(
-            "# Who answers: {words}\n\n[The words of these tables](../who-answers.md#words). The first table has the default settings. A later table with the same columns lists only rows that differ from the first table.\n{tables}"
+            "# Who answers: {words}\n\n[Terms](../who-answers.md#words). The first table is for the default settings. A later table with the same columns has only the rows that differ from the first table.\n{tables}"
         );
         pages.push((format!("who-answers/{data_plane}.md"), text));
         links.push_str(&format!(
@@ -231,7 +231,7 @@ fn table(recording: &Recording) -> String {
     let mut columns: Vec<(&str, String)> = Vec::new();
     for (shape, words) in all {
         match columns.iter_mut().find(|(other, _)| column(other) == column(shape)) {
-            Some((_, head)) => *head += &format!("; {words}"),
+            Some((_, head)) => *head += &format!("<br>or {words}"),
             None => columns.push((shape, (*words).to_owned())),
         }
     }
