@@ -1,4 +1,4 @@
-//! Reads the sockets of one network namespace in the best way that this kernel has.
+//! Reads the sockets of one network namespace, over sock_diag or from text tables.
 
 use std::{
     cell::RefCell,
@@ -101,8 +101,8 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// Uses sock_diag if the kernel has sock_diag for the protocol, and if this process may use it. If a filter of
-    /// system calls refuses netlink, `/proc/net` shows these sockets.
+    /// Uses sock_diag if the kernel has sock_diag for the protocol, and if this process may use it. Otherwise, for
+    /// example if a filter of system calls refuses netlink, uses `/proc/net`.
     pub(super) fn walk<T: Clone>(
         &self,
         request: &SocketRequest<'_>,

@@ -85,7 +85,7 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// Opens a socket. rtnetlink should obey every field of a request, or refuse the request.
+        /// Opens a socket. For rtnetlink, sets the strict option, so that the kernel obeys every field of a request.
         pub fn open(family: Family) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
