@@ -109,7 +109,7 @@ impl LastReading {
         Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    /// Returns whether any fact is different from the last facts.
+    /// Stores new facts. Returns whether any fact is different from the last facts.
     pub(super) fn take(&mut self, facts: ClusterFacts) -> bool {
         for (kind, gap) in kinds(&facts) {
             if let Some(gap) = gap {
@@ -121,7 +121,7 @@ impl LastReading {
         changed
     }
 
-    /// The objects of an unchanged file count as read again. Objects that could not be read are excepted.
+    /// Counts the objects of an unchanged file as read again, except objects that could not be read.
     pub(super) fn confirm(&mut self) {
         for (kind, _) in kinds(&self.facts).into_iter().filter(|(_, gap)| gap.is_none()) {
             self.statuses.entry(kind).or_default().confirmed = Some(Instant::now().into());

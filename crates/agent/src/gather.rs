@@ -26,8 +26,7 @@ pub struct SnapshotSources {
     pub overrides: Overrides,
     /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// For these ports, the owners, client sockets and bound sockets are read. They are read in addition to the ports
-    /// that rules need.
+    /// Ports whose owners, client sockets and bound sockets are read, in addition to the ports that rules need.
     pub owner_ports: PortSet,
     /// A pod `namespace/name`. The owners of `owner_ports` are also read in the pod's own network.
     pub pod: Option<String>,
@@ -44,7 +43,7 @@ pub enum Step {
     Cluster,
     /// Reads sockets, settings, addresses and the proxy.
     Node,
-    /// The rules.
+    /// Runs the rules.
     Rules,
 }
 
@@ -87,7 +86,7 @@ impl SnapshotSources {
             query.client_ports = query.client_ports.union(owner_ports);
             query.contested = query.contested.union(owner_ports);
         }
-        // An agent makes several scans to find everything. A single snapshot must show the same.
+        // An agent needs several scans to find all sockets. A single snapshot must find them in one scan.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
