@@ -13,7 +13,7 @@ use crate::metrics::{ViewAge, word};
 use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
 use portreeve_facts::{ClusterFacts, Gap, Why};
 
-/// Clones share the facts. A change is reported to each clone.
+/// The facts about the cluster, shared by all clones. A change is reported to each clone.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
     /// Facts from watches. The facts are made when a caller requests them.
@@ -53,8 +53,8 @@ impl ClusterState {
         drop(self.facts());
     }
 
-    /// Waits until the facts contain the endpoints of the Services with these names, or the reason why they are
-    /// missing.
+    /// Waits until the facts contain the endpoints of the Services with these names, or the reason why the endpoints
+    /// are missing.
     pub(super) async fn endpoints_of(&mut self, names: &BTreeSet<String>) -> Arc<ClusterFacts> {
         while !self.holds_endpoints_of(names) {
             self.changed().await;

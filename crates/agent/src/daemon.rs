@@ -49,7 +49,7 @@ use portreeve_rules::{
 
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// One of 20 readings of connections reads all client sockets, also sockets whose port a program bound by number. This
+/// One of 20 readings of connections reads all client sockets, even if a program bound the port by number. This reading
 /// may be slow. After a reading that found outgoing connections, the next reading also reads all client sockets.
 const EVERY_CLIENT: u64 = 20;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

@@ -94,7 +94,7 @@ impl SnapshotSources {
         let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // An API server is read after `at`. A file may contain older Pods.
+        // Pods from an API server are not older than `at`. Pods from a file may be older.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =

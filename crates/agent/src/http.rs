@@ -282,15 +282,15 @@ async fn findings(
     state.shared.documents.send(write)
 }
 
-/// The snapshot contains only the endpoints that rules need on this node. A request does not start a reading.
+/// Sends the last snapshot, without a new reading. The snapshot has only the endpoints that rules need on this node.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, _) = state.admit(way, &headers, SNAPSHOT).await?;
-    // A client cannot detect an old scan, because the snapshot does not contain the agent's interval. So the agent
-    // refuses here.
+    // A client cannot detect an old scan, because the snapshot does not contain the agent's interval. So the agent does
+    // not send an old snapshot.
     if state.age().is_some_and(ScanAge::is_old) {
         return Err(Refusal::OldScan);
     }

@@ -1,5 +1,5 @@
-//! Runtimes with one thread each, and the threads that answer requests. So scrapes and scans do not wait for each
-//! other.
+//! Runtimes with one thread each, and the threads that answer requests. With separate threads, scrapes and scans do not
+//! wait for each other.
 
 use std::{io, thread, time::Duration};
 

@@ -143,8 +143,8 @@ impl Hook {
         self.refusal
     }
 
-    /// Replaces all claims at once. The BPF program compares each `bind` with one complete set of claims: the old set
-    /// or the new set. If two claims have the same address, the first claim is used.
+    /// Replaces all claims in one step. The BPF program compares each `bind` with one complete set of claims: the old
+    /// set or the new set. If two claims have the same address, the first claim is used.
     pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {

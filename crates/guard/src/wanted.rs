@@ -22,7 +22,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All kinds, in order.
+    /// All kinds, the most important first.
     pub const ALL: [Self; 5] = [Self::NodePort, Self::HealthCheck, Self::HostNetworkPod, Self::HostPort, Self::Daemon];
 
     /// The name of the kind in metrics.

@@ -10,7 +10,7 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// Of the sockets that are bound, but neither listen nor connect, at most this number is kept.
+/// The largest number of sockets in the result that are bound, but neither listen nor connect.
 const BOUND: usize = 64;
 
 /// The results of a walk.

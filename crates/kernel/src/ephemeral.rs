@@ -32,7 +32,7 @@ pub struct Counting<'a> {
 /// found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts. Their owners are still unknown.
+    /// The counts. The owners of the sockets are still unknown.
     pub ephemeral: EphemeralUse,
     /// One example for each of the busiest destinations, in the order of the destinations. A destination with fewer
     /// ports than `worth_walking` has no example.

@@ -313,7 +313,7 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
-/// Whether to skip the expensive walk over all connections for client sockets. It is skipped if the kernel never
+/// Whether to skip the expensive walk over all connections for client sockets. The walk is skipped if the kernel never
 /// chooses the wanted ports: only a program that binds a port by number can then have a wanted port.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Reading::Seen(stat), Ok(chosen)) = (sockstat, sysctls.ephemeral_ports()) else { return false };

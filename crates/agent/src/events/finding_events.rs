@@ -219,8 +219,8 @@ impl FindingEvents {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
-                // The first node that reports a finding about the cluster also reports its end. Here, another node was
-                // first.
+                // The first node that reports a finding about the cluster also reports the end of the finding. Here,
+                // another node was first.
                 if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
                     self.reported = None;
                 }

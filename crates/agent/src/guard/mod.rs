@@ -413,7 +413,7 @@ impl Guard {
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
-            // The text contains no age, so it stays equal, and is logged once.
+            // The text contains no age. So a lasting state always has the same text, which is logged once.
             self.log_once("unread", unread, |unread| {
                 warn!(unread, "the guard removes no ports that the unread input may need, until the input can be read");
             });
