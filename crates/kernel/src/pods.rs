@@ -39,8 +39,9 @@ const FAR: u32 = 8;
 /// The largest number of pods whose sockets on needed ports are listed. The time for a list grows with the number of
 /// connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, the scan does not walk over its sockets,
-/// even if the pod has a small port range. The time for a walk grows with the number of connections on the node.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, the scan does not walk over its sockets.
+/// This is also true for a pod with a small port range. The time for a walk grows with the number of connections on the
+/// node.
 const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. `proc` is the mount of the

@@ -46,9 +46,9 @@ const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
 /// The greatest number of binds that are judged in a minute. For each judged bind, the thread reads all control groups,
 /// even if the bind is harmless.
 const JUDGED: usize = 100;
-/// After the last pod that may serve a port ends, the hook allows binds of the port for this time, because the next pod
-/// of a DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the hook allows
-/// all binds for this time.
+/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The reason is that
+/// the next pod of a DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the
+/// hook allows all binds for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
