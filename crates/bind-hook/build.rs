@@ -4,7 +4,7 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-/// The names of clang, also on Debian. The variable `CLANG` comes first.
+/// The names of clang, also on Debian. The environment variable `CLANG` replaces this list.
 const COMPILERS: [&str; 3] = ["clang", "clang-19", "clang-14"];
 
 fn main() {

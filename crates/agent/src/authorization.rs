@@ -1,7 +1,7 @@
 //! Decides whether a client may read private documents over the network. The API server must accept the client's token.
 //! The user of the token needs the right to `get` the path of the document.
 //!
-//! Many tokens cause few requests to the API server. The agent refuses texts without the form of a token. The agent
+//! Even many tokens cause few requests to the API server: the agent refuses texts without the form of a token, and
 //! caches the answers of the API server. All clients together cause at most four reviews a second, after a first burst.
 
 use std::{
@@ -29,12 +29,12 @@ pub(super) struct Authorization {
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// Whether the last review failed. If reviews fail again and again, the agent logs the first failure.
+    /// Whether the last review failed. If reviews fail again and again, the agent logs only the first failure.
     failing: Mutex<bool>,
 }
 
 impl Authorization {
-    /// `None` refuses every request.
+    /// If `reviewer` is `None`, every request is refused.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             reviewer,
@@ -85,7 +85,7 @@ impl Authorization {
     }
 }
 
-/// The header `TOKEN_HEADER` comes first, because a proxy before the agent may use `Authorization` for itself.
+/// The token. `TOKEN_HEADER` has priority, because a proxy in front of the agent may use `Authorization` for itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
     let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
@@ -104,9 +104,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a permission is kept. After a person withdraws the client's right, the client can read for this time.
+/// How long the cache keeps a permission. If a person withdraws the right, the client can still read for this time.
 const ALLOWED: Duration = Duration::from_secs(60);
-/// How long a refusal is kept. After a person grants the right, the client waits for this time at most.
+/// How long the cache keeps a refusal. If a person grants the right, the client waits for this time at most.
 const REFUSED: Duration = Duration::from_secs(5);
 const ENTRIES: usize = 128;
 
@@ -114,7 +114,7 @@ const ENTRIES: usize = 128;
 /// hashes.
 type Key = (u64, u64);
 
-/// The cache keeps hashes of the tokens.
+/// The answers of the API server. The cache keeps hashes of the tokens, and not the tokens.
 #[derive(Debug, Default)]
 struct ReviewCache {
     hashers: (RandomState, RandomState),

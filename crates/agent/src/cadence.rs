@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use portreeve_report::OLDEST_CONNECTIONS as LONGEST;
 
 const QUIET: Duration = Duration::from_millis(250);
-/// If the cluster changes again and again, a scan after these changes waits for this time at most.
+/// The longest time that a scan waits while the cluster changes again and again.
 const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
 /// The longest time between two ticks. If the configured interval is longer, the interval is used.
 const LONGEST_TICK: Duration = Duration::from_secs(120);
@@ -27,7 +27,7 @@ pub(super) enum Cause {
     Change,
 }
 
-/// The beginning of a piece of work, and its cost in processor time.
+/// A finished scan, or a finished reading of connections: the beginning, and the cost in processor time.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     began: Instant,
@@ -102,7 +102,7 @@ impl Cadence {
         LONGEST_TICK.max(self.interval)
     }
 
-    /// The time from the beginning of a scan or reading until the next one may begin, at most `longest`.
+    /// The time from the beginning of a scan or reading until the next scan or reading may begin, at most `longest`.
     fn pause(&self, done: Done, longest: Duration) -> Duration {
         let pause = Duration::try_from_secs_f64(done.cost.as_secs_f64() / self.share);
         pause.map_or(longest, |pause| pause.min(longest))

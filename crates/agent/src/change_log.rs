@@ -19,7 +19,7 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// If a process opens and closes its port again and again, the lines must not fill the disk.
+/// The largest burst of lines. A process that opens and closes its port again and again must not fill the disk.
 const LINES: u32 = 100;
 /// The time between two lines, after the first [`LINES`] lines.
 const LINE: Duration = Duration::from_secs(10);

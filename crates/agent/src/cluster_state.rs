@@ -13,7 +13,7 @@ use crate::metrics::{ViewAge, word};
 use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
 use portreeve_facts::{ClusterFacts, Gap, Why};
 
-/// Clones share the facts. A change is reported to each clone.
+/// The facts about the cluster, shared by all clones. A change is reported to each clone.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
     /// Facts from watches. The facts are made when a caller requests them.
@@ -53,8 +53,8 @@ impl ClusterState {
         drop(self.facts());
     }
 
-    /// Waits until the facts contain the endpoints of the Services with these names, or the reason why they are
-    /// missing.
+    /// Waits until the facts contain the endpoints of the Services with these names, or the reason why the endpoints
+    /// are missing.
     pub(super) async fn endpoints_of(&mut self, names: &BTreeSet<String>) -> Arc<ClusterFacts> {
         while !self.holds_endpoints_of(names) {
             self.changed().await;
@@ -109,7 +109,7 @@ impl LastReading {
         Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    /// Returns whether any fact is different from the last facts.
+    /// Stores new facts. Returns whether any fact is different from the last facts.
     pub(super) fn take(&mut self, facts: ClusterFacts) -> bool {
         for (kind, gap) in kinds(&facts) {
             if let Some(gap) = gap {
@@ -121,7 +121,7 @@ impl LastReading {
         changed
     }
 
-    /// The objects of an unchanged file count as read again. Objects that could not be read are excepted.
+    /// Counts the objects of an unchanged file as read again, except objects that could not be read.
     pub(super) fn confirm(&mut self) {
         for (kind, _) in kinds(&self.facts).into_iter().filter(|(_, gap)| gap.is_none()) {
             self.statuses.entry(kind).or_default().confirmed = Some(Instant::now().into());

@@ -56,7 +56,7 @@ impl EndpointsRequest {
     }
 }
 
-/// From an API server, only `resources` are read. The function returns at once: at this time, nothing has been read.
+/// Starts the tasks, and does not wait until they have read the cluster. From an API server, only `resources` are read.
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
@@ -179,7 +179,7 @@ mod tests {
             followed
         }
 
-        /// Reads the files with this text. Returns whether the state changed.
+        /// Writes this text into the file. Returns whether the state then changed.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");

@@ -13,10 +13,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// If there are more clients, the oldest connection ends.
+/// The largest number of open connections. If there are more clients, the oldest connection ends.
 const MAX_CONNECTIONS: usize = 32;
-/// The pause after the agent accepts a connection, so that a flood of clients costs little. A flood can end a new
-/// connection only after a third of a second. An answer takes milliseconds.
+/// The pause after the agent accepts a connection, so that a flood of clients costs little. With this pause, a flood
+/// can end a new connection only after a third of a second. An answer takes only milliseconds.
 const PACE: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ async fn serve_within(mut listener: impl Listener, router: Router, longest: Dura
         {
             oldest.abort();
         }
-        // An error here is the client's: a bad request, a closed connection or a slow client.
+        // Each error here is an error of the client: a bad request, a closed connection or a slow client.
         let connection = timeout(longest, server.serve_connection(TokioIo::new(stream), service.clone()));
         open.push_back(tokio::spawn(connection).abort_handle());
         sleep(PACE).await;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    /// The buffers of a connection hold fewer bytes.
+    /// The length of an answer, in bytes. The buffers of a connection are smaller.
     const LONG: usize = 4 << 20;
 
     fn server(longest: Duration) -> (SocketAddr, JoinHandle<Infallible>) {

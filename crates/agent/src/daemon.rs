@@ -49,8 +49,8 @@ use portreeve_rules::{
 
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// One of 20 readings of connections also reads sockets whose port a program bound on purpose. This reading of all
-/// client sockets may be slow. As long as outgoing connections are found, every reading reads all sockets.
+/// One of 20 readings of connections reads all client sockets, even if a program bound the port by number. This reading
+/// may be slow. After a reading that found outgoing connections, the next reading also reads all client sockets.
 const EVERY_CLIENT: u64 = 20;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -192,7 +192,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without this task, the agent could go on reporting that there is no problem.
+            // Without the ended task, the agent could go on reporting that there is no problem.
             ended = tasks.ended() => bail!("{ended}"),
         }
         let condition = async {
@@ -300,7 +300,7 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// Returns `None` if the reader panics.
+    /// Returns the facts, or `None` if the reader panicked, and the processor time.
     async fn read_node(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
@@ -351,8 +351,8 @@ impl Agent {
     }
 
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // After changes of the cluster, two scans can follow each other within a second. A roll-out can take longer
-        // than a second.
+        // After changes of the cluster, two scans can follow each other within a second, but a roll-out can take
+        // longer. So a finding that needs two scans must last for this time.
         let settle = self.config.interval / 2;
         let (changes, panicked) = advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::refusal::Refusal;
 
-/// Each document that is being written keeps its snapshot in memory.
+/// The largest number of documents that are written at the same time. Each document keeps its snapshot in memory.
 const AT_ONCE: usize = 2;
 const CHUNK: usize = 64 << 10;
 const WAITING: usize = 2;

@@ -26,8 +26,7 @@ pub struct SnapshotSources {
     pub overrides: Overrides,
     /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// For these ports, the owners, client sockets and bound sockets are read. They are read in addition to the ports
-    /// that rules need.
+    /// Ports whose owners, client sockets and bound sockets are read, in addition to the ports that rules need.
     pub owner_ports: PortSet,
     /// A pod `namespace/name`. The owners of `owner_ports` are also read in the pod's own network.
     pub pod: Option<String>,
@@ -44,7 +43,7 @@ pub enum Step {
     Cluster,
     /// Reads sockets, settings, addresses and the proxy.
     Node,
-    /// The rules.
+    /// Runs the rules.
     Rules,
 }
 
@@ -87,7 +86,7 @@ impl SnapshotSources {
             query.client_ports = query.client_ports.union(owner_ports);
             query.contested = query.contested.union(owner_ports);
         }
-        // An agent makes several scans to find everything. A single snapshot must show the same.
+        // An agent needs several scans to find all sockets. A single snapshot must find them in one scan.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
@@ -95,7 +94,7 @@ impl SnapshotSources {
         let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // An API server is read after `at`. A file may contain older Pods.
+        // Pods from an API server are not older than `at`. Pods from a file may be older.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =

@@ -108,7 +108,7 @@ enum Way {
     Socket,
 }
 
-/// When the returned value is dropped, the file is removed.
+/// Starts the server at a Unix socket. When the returned value is dropped, the socket's file is removed.
 pub(super) fn start_at_socket(
     state: ServerState,
     path: &std::path::Path,
@@ -125,7 +125,8 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// If the port is taken, a thread tries again until the port can be bound. The receiver gets the state of the port.
+/// Starts the server. If the port is taken, a thread tries again until the port can be bound. The receiver has the
+/// port's state.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,
@@ -143,7 +144,7 @@ pub(super) fn start(
 }
 
 /// Logs the address and port of the agent, if the agent has this port. The caller has already logged the start of the
-/// agent. The thread of the server could log the address before the start.
+/// agent. In the thread of the server, the address could be logged before the start.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
@@ -281,15 +282,15 @@ async fn findings(
     state.shared.documents.send(write)
 }
 
-/// The snapshot contains only the endpoints that rules need on this node. A request does not start a reading.
+/// Sends the last snapshot, without a new reading. The snapshot has only the endpoints that rules need on this node.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, _) = state.admit(way, &headers, SNAPSHOT).await?;
-    // A client cannot detect an old scan, because the snapshot does not contain the agent's interval. So the agent
-    // refuses here.
+    // A client cannot detect an old scan, because the snapshot does not contain the agent's interval. So the agent does
+    // not send an old snapshot.
     if state.age().is_some_and(ScanAge::is_old) {
         return Err(Refusal::OldScan);
     }

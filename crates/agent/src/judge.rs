@@ -11,7 +11,7 @@ use portreeve_rules::{
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
 
-/// Judges one snapshot, and reports each problem at once. A problem is not confirmed by a later snapshot.
+/// Judges one snapshot, and reports each problem immediately, without a later snapshot that confirms the problem.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     judge_by(RULES, snapshot, limits)
 }
@@ -25,8 +25,8 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     ledger.into_board()
 }
 
-/// Judges two snapshots of one node, and reports each problem at once. The result for a snapshot is its board, and the
-/// keys of some findings of the other snapshot: the rules could not judge these findings in this snapshot.
+/// Judges two snapshots of one node, and reports each problem immediately. Returns for each snapshot its board, and the
+/// keys of the other snapshot's findings that the rules could not judge in this snapshot.
 pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
     let opinions =
         snapshots.map(|snapshot| rules::run_rules(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
@@ -49,7 +49,7 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// Reports each problem at once, because the caller has only one snapshot.
+    /// Reports each problem immediately, because the caller has only one snapshot.
     AtOnce,
     /// Waits as long as each rule needs. If a rule needs two scans, its finding must also have lasted for this
     /// duration.
@@ -79,7 +79,7 @@ fn of_service((namespace, name): &(String, String)) -> Subject {
     Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
 }
 
-/// A rule that panicked could not judge.
+/// Makes the ledger's input from an opinion. A rule that panicked counts as a rule that could not judge.
 fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
     debug!(rule = %rule.rows(), panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {

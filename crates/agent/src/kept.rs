@@ -12,7 +12,7 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// Only one caller makes a text at a time.
+/// The last text. Only one caller at a time makes a new text.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 

@@ -1,5 +1,5 @@
 //! Reads the facts of the cluster and of the node, runs the rules, and keeps the board of findings. `check` does this
-//! once. The agent does this in a loop, and answers HTTP requests from the board.
+//! work once. The agent does this work in a loop, and answers HTTP requests from the board.
 //!
 //! Other crates read the facts and judge them. This crate parses only its own settings, and Events from the API server.
 

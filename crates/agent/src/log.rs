@@ -181,7 +181,7 @@ impl LogQueue {
 fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write) {
     for item in items {
         let lost = dropped.swap(0, Ordering::Relaxed);
-        // An error of standard error is ignored, because there is no other place for it.
+        // A failed write to standard error is ignored, because the agent has no other place to report the failure.
         if lost > 0 {
             drop(writeln!(out, "{lost} lines of the log were dropped, because no process read them"));
         }

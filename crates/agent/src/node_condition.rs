@@ -89,7 +89,7 @@ impl NodeCondition {
     pub fn scanned(&self, snapshot: &Snapshot, board: &Board, settled: bool) {
         let state = State::of(&Report { min_severity: Some(Severity::Warning), ..Report::of(snapshot, board) });
         let Some(node) = snapshot.cluster.node_name.clone().filter(|_| settled || state.status == TRUE) else { return };
-        // All nodes may see an equal change at the same time.
+        // All nodes may see an equal change at the same time. So each node waits for its own turn.
         let nodes = snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len);
         let spread = Spread::default().over(nodes).wait(&node, TYPE).unsigned_abs();
         self.wanted.send_modify(|wanted| {

@@ -22,7 +22,7 @@ pub(super) struct Scanner {
     busy: Busy,
 }
 
-/// The time at which the order that runs or waits was sent. `None` if the scanner is idle.
+/// The time at which the unfinished order was sent. `None` if the scanner is idle.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
 pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
@@ -59,8 +59,8 @@ impl Scanner {
         let (reply, replied) = oneshot::channel();
         // The time is set before the order is sent, so that a thread that never begins counts as stuck.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        // The thread catches each panic of a reader, and ends when this sender is dropped. So the order is always
-        // received.
+        // The scanner's thread catches each panic of a reader, and ends only when this sender is dropped. So the thread
+        // always receives the order.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
         let scanned = replied.await.expect("the scanner answers every order");
         // The time is cleared after the answer. If a thread stops before its answer, the time stays, and the thread

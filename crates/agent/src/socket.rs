@@ -100,7 +100,7 @@ const CLOSE_ON_EXEC: SockFlag = SockFlag::empty();
 /// As `connect`. The error is [`io::ErrorKind::TimedOut`] if the queue is full for the time `patience`.
 pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, CLOSE_ON_EXEC, None)?;
-    // The kernel also limits its wait for the queue by this time. A time of zero would mean an unlimited wait.
+    // This time limit of `send` also limits how long `connect` waits for the queue. Zero would mean an unlimited wait.
     let microseconds = i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1);
     socket::setsockopt(&socket, SendTimeout, &TimeVal::microseconds(microseconds))?;
     match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {

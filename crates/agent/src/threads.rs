@@ -1,5 +1,5 @@
-//! Runtimes with one thread each, and the threads that answer requests. So scrapes and scans do not wait for each
-//! other.
+//! Runtimes with one thread each, and the threads that answer requests. With separate threads, scrapes and scans do not
+//! wait for each other.
 
 use std::{io, thread, time::Duration};
 
@@ -18,11 +18,11 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// threads are busy, new work waits.
 const MOST: usize = 16;
 
-/// The runtime has a second thread for blocking work. This thread starts at once and stays.
+/// The runtime has a second thread for blocking work. This thread starts immediately and stays.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;
-    // The runtime would panic if it cannot start a thread. So this line tries first, and returns the error.
+    // The runtime would panic if it cannot start a thread. So this line starts a thread first, and returns the error.
     drop(thread::Builder::new().spawn(|| ())?.join());
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)

@@ -143,8 +143,8 @@ impl Hook {
         self.refusal
     }
 
-    /// Replaces all claims at once. The BPF program compares each `bind` with one complete set of claims: the old set
-    /// or the new set. If two claims have the same address, the first claim is used.
+    /// Replaces all claims in one step. The BPF program compares each `bind` with one complete set of claims: the old
+    /// set or the new set. If two claims have the same address, the first claim is used.
     pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
@@ -205,7 +205,7 @@ impl Hook {
         self.set(FRESH_UNTIL, u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The next `bind` of a claimed port, if the hook has reported one. A caller that waits polls the descriptor.
+    /// The next reported `bind` of a claimed port, or `None` if there is no report now. To wait, poll the descriptor.
     #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
     pub fn next(&mut self) -> Option<Bind> {
         loop {

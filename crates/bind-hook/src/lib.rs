@@ -10,7 +10,7 @@
 //! - a `connect` or a `listen` without `bind`;
 //! - SCTP, because the kernel has a separate `bind` for SCTP sockets.
 //!
-//! The hook cannot read `IPV6_V6ONLY`. If only IPv4 claims a port, a `bind` of `::` to this port is reported as
+//! The hook cannot read `IPV6_V6ONLY`. If a port is claimed only for IPv4, a `bind` of `::` to this port is reported as
 //! [`Answer::FamilyUnknown`], and is never refused.
 //!
 //! The feature `program` includes the program, and needs clang. Without the feature, [`Hook::attach`] returns
@@ -128,8 +128,8 @@ pub enum Answer {
     Refused,
     /// The `bind` passed, because the claims were no longer fresh.
     TooOld,
-    /// The `bind` passed, because only IPv4 claims the port, and the socket was bound to `::`. Such a socket takes the
-    /// IPv4 port only if `IPV6_V6ONLY` is off. The hook cannot read this option.
+    /// The `bind` passed, because the port is claimed only for IPv4, and the socket was bound to `::`. Such a socket
+    /// takes the IPv4 port only if `IPV6_V6ONLY` is off. The hook cannot read this option.
     FamilyUnknown,
 }
 

@@ -12,20 +12,19 @@ use super::{
 };
 use portreeve_facts::PortSet;
 
-/// If another program removes ports of the guard, the guard adds them again. It does so at most once in this time, so
-/// that the two programs do not fight.
+/// If another program removes ports of the guard, the guard adds these ports again, at most once in this time. Without
+/// this limit, the two programs would fight.
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest time from one removal to the next. A removal replaces the whole list.
+/// The shortest time from one removal to the next. A removal can lose an entry that another program just added.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next, if the second removal makes space for a port that the node needs.
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// A port that is no longer needed stays reserved for this time, because its pod or Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
-/// The shortest time after which the guard again notes that a run was successful. The guard runs at least every 30
-/// seconds.
+/// The shortest time from one call of [`Store::renew`] to the next. The guard runs at least every 30 seconds.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
-/// How often the guard tries to add ports. An attempt fails if another program writes the list at the same moment.
+/// The largest number of attempts to change the list. An attempt fails if another program writes at the same moment.
 const ATTEMPTS: usize = 3;
 
 /// Keeps ports reserved. The lock of the store allows only one process to have a keeper.
@@ -107,7 +106,7 @@ fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
 }
 
 impl<L: List, S: Store> Keeper<L, S> {
-    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace of the list.
+    /// Makes a keeper of `list`. `store` keeps the record. `place` is the boot and the network namespace of the list.
     pub fn new(list: L, store: S, place: Place) -> Self {
         Self {
             list,
@@ -125,14 +124,14 @@ impl<L: List, S: Store> Keeper<L, S> {
         }
     }
 
-    /// A keeper for a process that runs only once. Ports that are no longer wanted are removed at once, except ports of
-    /// daemons.
+    /// A keeper for a process that runs only once. Ports that are no longer wanted are removed immediately, except
+    /// ports of daemons.
     #[must_use]
     pub fn once(self) -> Self {
         Self { grace: Duration::ZERO, ..self }
     }
 
-    /// Adds ports that are missing, and removes ports that are no longer wanted, if a removal is due.
+    /// Adds missing ports. If a removal is due, also removes ports that are no longer wanted.
     ///
     /// # Errors
     /// If a file cannot be read or written. The record and the list then have the state before or after one of the
@@ -187,8 +186,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// The wanted ports, and the ports of daemons that were wanted in earlier runs. For all other ports of the guard,
-    /// the function notes since when they are not wanted.
+    /// Returns the wanted ports, and the daemon ports that were wanted in earlier runs. For each other port of the
+    /// guard, notes the time since which the port is unwanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
         let daemons = wanted.ports.iter().filter(|(_, reason)| reason.class == Class::Daemon);
         self.daemons.extend(daemons.map(|(number, reason)| (*number, reason.clone())));
@@ -205,10 +204,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         wanted
     }
 
-    /// The ports to remove in this run. They are ports that have been unwanted for long enough. If a needed port has no
-    /// space, some other ports of the guard are removed early, but as few as possible.
+    /// The ports to remove in this run: ports that have been unwanted for long enough. If a needed port has no space,
+    /// this run also removes other ports of the guard early, but as few as possible.
     fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
-        // A port is kept if an input that may need it was not read.
+        // A port stays if an input that may need the port was not read.
         let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
         let mut remove = PortSet::default();
         if is_over(self.removed, REMOVAL_PAUSE, now) {
@@ -252,8 +251,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// Returns the present state, the list at the end of the last run, and the beginning of the report. Without a run
-    /// since the boot, the list of the last run is empty.
+    /// Returns the present state, the list at the end of the last run, and a report that the run completes. If no run
+    /// happened since the boot, the list of the last run is empty.
     fn see(&mut self) -> Result<(State, PortSet, Kept), GuardError> {
         let mut kept = Kept::default();
         if self.store.hold()? {
@@ -350,11 +349,11 @@ mod tests {
         list: PortSet,
         stored: Option<Record>,
         others: PortSet,
-        /// The events. Each event happens after this number of calls of the guard.
+        /// Each event, with the number of the guard's call before which the event happens.
         events: Vec<(usize, Event)>,
         calls: usize,
-        /// The largest number of entries that may exceed the bound. They can exceed it if another program wrote during
-        /// the guard's write.
+        /// The test accepts this number of entries above the bound. The list can exceed the bound if another program
+        /// writes during the guard's write.
         beyond: u32,
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
@@ -400,7 +399,7 @@ mod tests {
                 .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| !it.ours.is_empty()));
             if self.list != *list && !is_expected {
                 // The new list may equal the list before the guard's write. If the guard is killed now, the next run
-                // then assumes that the guard's entries in this list are still its own.
+                // assumes that the guard's entries in this list still belong to the guard.
                 let before = self.stored.as_ref().and_then(|it| it.before.as_ref()).filter(|it| it.list == *list);
                 let ours = before.map(|it| it.ours.clone()).unwrap_or_default();
                 (self.list, self.others) = (list.clone(), list.minus(&ours));
@@ -414,7 +413,8 @@ mod tests {
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // If another program writes during this write, the record no longer expects the list of a later part.
+            // Whether another program wrote during this write. If so, the record does not expect the lists of later
+            // parts.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -799,8 +799,8 @@ mod tests {
             check("release")?;
         }
 
-        /// If no other program writes, a release restores the list to its state before the guard. This is true even if
-        /// the guard is killed at any moment.
+        /// If no other program writes, a release restores the list to the state before the first run. This is true even
+        /// if the guard is killed at any moment.
         #[test]
         fn a_release_leaves_the_list_as_it_was(
             at_first in some_ports(),

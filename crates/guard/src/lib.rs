@@ -5,7 +5,7 @@
 //! ("ours"), and the whole list as the guard last read it. All other entries belong to other programs, and the guard
 //! never removes them. **An entry that may belong to another program counts as an entry of another program**. Such an
 //! entry stays until the next boot, and outgoing connections cannot use its port. The opposite mistake is worse: it
-//! would free a port of another program, and no program would report this.
+//! would free a port of another program, and no program would report the loss.
 //!
 //! Two properties of the kernel (kernel/sysctl.c, `proc_do_large_bitmap`; measured on Linux 6.18):
 //!
@@ -13,9 +13,9 @@
 //!   keeps the entries of other programs. With `O_APPEND`, a write still replaces the list, because procfs ignores this
 //!   flag.
 //! - The kernel has no lock and no compare-and-swap for the list. So for a removal, the guard reads the list, compares
-//!   it, and writes a new list. Also, `bitmap_or` reads and writes each word: if two processors add at the same moment,
-//!   one addition can get lost. In a test, another process added entries without a pause, and 14 of 32,140 additions
-//!   got lost.
+//!   it, and writes a new list. Also, `bitmap_or` reads a word of memory and then writes it: if two processors add at
+//!   the same moment, one addition can get lost. In a test, another process added entries without a pause, and 14 of
+//!   32,140 additions got lost.
 //!
 //! The guard does not use inotify. inotify reports that a process wrote the list (`IN_MODIFY`), but not which entries
 //! the process wrote.
@@ -31,10 +31,10 @@
 //! | Another program writes a list that contains a port of the guard. | All present entries now belong to other programs. The port stays reserved even if the guard no longer needs it. |
 //! | Another program reads the list and writes it with more entries. | All present entries now belong to other programs, because the list does not show which of them this program needs. |
 //! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show who wrote it. The guard's entries stay the guard's entries. |
-//! | Another program writes a list without the guard's entries. | The guard adds its entries again, and reports the loss. The first time, it adds them at once. Later, it adds them at most once a minute. |
-//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The two calls are some microseconds apart. To make this rare, the guard removes ports at most once a minute. If a needed port has no space, it removes ports at most once in ten seconds. |
+//! | Another program writes a list without the guard's entries. | The guard adds its entries again, and reports the loss. The first time, it adds the entries immediately. Later, it adds entries at most once a minute. |
+//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The two calls are some microseconds apart. To make this loss rare, the guard removes ports at most once a minute. If a needed port has no space, the guard removes ports at most once in ten seconds. |
 //! | The guard is killed during a long write, which has several parts. | The record has the states before and after the write. The next run adds the entries that are in both states. The guard's entries stay the guard's entries. |
-//! | The guard is killed during a long write, and another program writes before the next run. | The next run adds the entries of other programs again that the long write removed. All entries then belong to other programs. If all entries of the list are in the record, the guard does not notice that another program wrote. |
+//! | The guard is killed during a long write, and another program writes before the next run. | The long write removed entries of other programs. The next run adds these entries again. All entries then belong to other programs. If all entries of the list are in the record, the guard does not notice that another program wrote. |
 //! | The guard is killed after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list shows which state is true. If the list equals neither state, another program wrote the list. |
 //! | The guard is killed after it wrote the list. | The list shows that the state after the write is true. |
 //! | The guard is killed after it wrote the record, and before it wrote the list. At that moment, another program adds the same ports. | The list does not show who added the ports. The ports count as entries of the guard. |
@@ -52,7 +52,7 @@
 //! keeps all ports that this input may need.
 //!
 //! This crate does not read the cluster. The crate `portreeve-dataplane` finds the ports that the node needs.
-//! [`Wanted`] contains those that an outgoing connection could take.
+//! [`Wanted`] contains the ports that the guard may reserve, each with its reason.
 
 #![allow(clippy::disallowed_methods, reason = "reads and writes the kernel's list and the record")]
 

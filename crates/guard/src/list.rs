@@ -10,8 +10,8 @@ use std::{
 use super::GuardError;
 use portreeve_facts::{PortSet, text};
 
-/// A buffer of this number of bytes can contain the longest list that the kernel prints. That list has 32,768 ports
-/// that are not adjacent, with 6 bytes each.
+/// The size of the read buffer, in bytes. The longest list that the kernel prints has 32,768 ports that are not
+/// adjacent, with 6 bytes each.
 const LONGEST: usize = 256 * 1024;
 /// The largest number of bytes in one write. The kernel accepts at most one memory page in a write (kernel/sysctl.c,
 /// `proc_do_large_bitmap`).
@@ -25,7 +25,7 @@ pub trait List {
     /// If the list cannot be read.
     fn read(&mut self) -> Result<PortSet, GuardError>;
 
-    /// Checks that the list can be written, without a change.
+    /// Checks that the list can be written. Does not change the list.
     ///
     /// # Errors
     /// If the list cannot be written.

@@ -19,8 +19,8 @@ use portreeve_facts::PortSet;
 /// The longest record that the guard reads, in bytes. A record of all ports is shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// The number of attempts to take the lock, with a pause after each attempt. [`unrenewed_for`] may hold the lock for a
-/// moment.
+/// The number of attempts to take the lock, with a pause after each attempt. A call of [`unrenewed_for`] can hold the
+/// lock for a moment.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,7 @@ impl Place {
     /// The present boot of the node, and the network namespace of this thread.
     ///
     /// # Errors
-    /// If one of them cannot be read.
+    /// If the boot id or the namespace cannot be read.
     pub fn below(host_root: &Path) -> Result<Self, GuardError> {
         let failed = |path: &Path, error| GuardError::Read { path: path.to_owned(), error };
         let path = host_root.join("proc/sys/kernel/random/boot_id");
@@ -63,7 +63,7 @@ pub struct Record {
     /// Ports of daemons, also those that the guard did not add. A daemon that does not listen now may start again.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub daemons: PortSet,
-    /// The state before a write, until the guard has checked the list after the write.
+    /// The state before the last write. `None` if the guard has checked the list after this write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<State>,
 }
@@ -89,14 +89,14 @@ impl Record {
     }
 }
 
-/// A list that is neither the state before nor the state after a write in parts. The guard was killed during this
-/// write.
+/// A write in several parts during which the guard was killed. The list has neither the state before the write nor the
+/// state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// The entries of both states that are not in the list. If another program also wrote, entries of the guard are
-    /// left out.
+    /// The entries that are in both states, but not in the list. If another program also wrote, entries of the guard
+    /// are left out.
     pub(super) missing: PortSet,
-    /// The guard's entries in any of the two states. Empty if another program also wrote.
+    /// The guard's entries in at least one of the two states. Empty if another program also wrote.
     pub(super) ours: PortSet,
 }
 
@@ -227,14 +227,14 @@ pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     }
 }
 
-/// The path with `ending` after the full file name. So the files of the guard always have different names.
+/// The path with `ending` after the full file name. So the new path always differs from `path`.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// Opens a regular file that no other user can have written. Symbolic links are not followed. If the path is a pipe,
+/// Opens a regular file that only root or this user can write. Symbolic links are not followed. If the path is a pipe,
 /// the function does not wait.
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;

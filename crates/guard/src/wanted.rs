@@ -22,7 +22,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All kinds, in order.
+    /// All kinds, the most important first.
     pub const ALL: [Self; 5] = [Self::NodePort, Self::HealthCheck, Self::HostNetworkPod, Self::HostPort, Self::Daemon];
 
     /// The name of the kind in metrics.
@@ -66,8 +66,8 @@ impl Reason {
     }
 }
 
-/// A message with this text is about the sysctls of a pod. The node needs no port for these sysctls. A user can write
-/// any value, also one that the kernel refuses.
+/// A message with this text reports a value in the sysctls of a pod that Portreeve cannot parse. The node needs no port
+/// for this value, and any user can write a wrong value.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
 /// Whether an object that Portreeve rejected may have a port that the node needs. A message about the node's name
@@ -118,8 +118,7 @@ impl Wanted {
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };
-            // The lowest reason is kept, so that every run finds the same reason. The order of the objects does not
-            // matter.
+            // The lowest reason is kept, so that the result does not depend on the order of the objects.
             let known = ports.entry(number).or_insert_with(|| reason.clone());
             if reason < *known {
                 *known = reason;

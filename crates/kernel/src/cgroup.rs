@@ -19,8 +19,8 @@ const DIRECTORIES: usize = 200_000;
 const ROOT: u64 = 1;
 const PATH: usize = 1024;
 
-/// The greatest number of bytes that are read from the mounts of this process. The next number is for the processes of
-/// one cgroup.
+/// The largest number of bytes that are read: `MOUNTS` from the mounts of this process, `PROCESSES` from the list of
+/// processes of one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 
@@ -32,9 +32,9 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the mount that shows the most cgroups. `root` is the mount of the host's root directory. First,
-    /// `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root` are tried. Otherwise, any cgroup2
-    /// mount of this process is used.
+    /// Finds the mount that shows the most cgroups. `root` is the mount of the host's root directory. The function
+    /// first tries `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. Then it tries all
+    /// cgroup2 mounts of this process.
     pub fn find(root: &Path) -> Self {
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
         let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
@@ -52,7 +52,7 @@ impl Cgroups {
         Self { whole: whole.is_some(), mount }
     }
 
-    /// For each cgroup id, the path, or the reason why the path is unknown. One walk searches all ids.
+    /// Returns the path of each cgroup id, or the reason why the path is unknown. One walk finds all paths.
     pub fn of(&self, ids: &HashSet<u64>) -> HashMap<u64, Result<Cgroup, Gap>> {
         let mount = match &self.mount {
             Ok(mount) => mount,
@@ -98,8 +98,8 @@ impl Cgroups {
         fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|directory| directory.ino())
     }
 
-    /// The cgroup id of each pod. The key is the uid in the cgroup's name. Pods without a cgroup are missing, and pods
-    /// that this process cannot see.
+    /// The cgroup id of each pod. The key is the pod's uid, from the name of the cgroup. Pods whose cgroup does not
+    /// exist or is not visible to this process are left out.
     pub fn pods(&self) -> HashMap<String, u64> {
         let mut pods = HashMap::new();
         let Ok(mount) = &self.mount else { return pods };
@@ -145,9 +145,9 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     Cgroup { pod, ..cgroup }
 }
 
-/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The function prefers the path of cgroup2 if this
-/// path has a pod. Otherwise it uses a path of version 1 with a pod: the kubelet writes equal names into both versions.
-/// Without a pod, the path of cgroup2 or of systemd's hierarchy is used.
+/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The function uses the path of cgroup2 if this path
+/// names a pod. Otherwise it uses a path of version 1 that names a pod: the kubelet uses equal names in both versions.
+/// If no path names a pod, it uses the path of cgroup2 or of systemd's hierarchy.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);

@@ -10,14 +10,14 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The largest number of kept sockets that are bound but neither listen nor connect.
+/// The largest number of sockets in the result that are bound, but neither listen nor connect.
 const BOUND: usize = 64;
 
 /// The results of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first. Accepted connections come
-    /// last.
+    /// At most [`Clients::MOST`] client sockets. Sockets in SYN-SENT and UDP sockets come first. Accepted connections
+    /// come last.
     pub clients: Result<Clients, Gap>,
     /// The use of ephemeral ports.
     pub counted: Result<Counted, Gap>,
@@ -30,9 +30,10 @@ struct Found {
 }
 
 impl Sockets {
-    /// Lists the sockets with a peer and a local port in `clients`. With `counting`, counts the local ports in use by
-    /// (protocol, source, destination, destination port). A connection that one of `listeners` accepted is listed last,
-    /// and does not count as a use of a port. If no port can match and no count can matter, the walk is skipped.
+    /// Lists the sockets that have a peer and a local port in `clients`. With `counting`, counts the local ports in use
+    /// for each (protocol, source, destination, destination port). A connection that one of `listeners` accepted is
+    /// listed last, and its port does not count. The walk is skipped if there are no ports to list and nothing to
+    /// count.
     ///
     /// # Errors
     /// If TCP or UDP cannot be read, or if a result was not requested, the result is a [`Gap`].
@@ -102,9 +103,9 @@ impl Sockets {
         Ok(found)
     }
 
-    /// For clients on `contested` ports without a listener, finds the peers that are servers. If no such client exists,
-    /// the walk is skipped. If `lists_bound` is true, adds sockets that are bound to these ports but neither listen nor
-    /// connect.
+    /// Finds the peers that are servers, for clients on `contested` ports without a listener. If there are no such
+    /// clients, this walk is skipped. If `lists_bound` is true, also adds the sockets that are bound to `contested`
+    /// ports without a listener, but neither listen nor connect.
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Clients`] when TCP cannot be read.
@@ -159,7 +160,7 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// Rules do not count ephemeral ports of SCTP.
+    /// Adds the clients of SCTP. TCP and UDP have their own walk, because rules do not count ephemeral ports of SCTP.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -175,8 +176,7 @@ impl Sockets {
         }
     }
 
-    /// Walks a second time if the first walk forgot destinations, and a remaining destination may use enough ports for
-    /// a finding.
+    /// Walks a second time if the first walk forgot destinations, and a destination may use enough ports for a finding.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {

@@ -32,7 +32,7 @@ pub struct Counting<'a> {
 /// found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts. Their owners are still unknown.
+    /// The counts. The owners of the sockets are still unknown.
     pub ephemeral: EphemeralUse,
     /// One example for each of the busiest destinations, in the order of the destinations. A destination with fewer
     /// ports than `worth_walking` has no example.
@@ -40,8 +40,7 @@ pub struct Counted {
 }
 
 impl Counting<'_> {
-    /// The answer if the walk can be skipped, because every destination uses too few ports for a finding. Otherwise
-    /// `None`.
+    /// The result without a walk, if every destination uses too few ports for a finding. Otherwise `None`.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
         let is_idle = |at_most: u32| at_most < self.worth_walking || at_most == 0 || self.ports.is_empty();
         let ephemeral = match self.at_most {
@@ -56,7 +55,7 @@ impl Counting<'_> {
         Extent::Walked { ports: self.ports.clone(), tcp_tw_reuse: self.tcp_tw_reuse, every: self.at_most }
     }
 
-    /// Whether the socket uses up its port: new connections cannot use the port, too.
+    /// Whether a new connection cannot use the port of this socket.
     fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
@@ -119,9 +118,9 @@ impl Count {
     }
 }
 
-/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for a new destination, one is
-/// subtracted from every count. Destinations with the count zero are dropped. A destination of more than one in
-/// [`COUNTED`] sockets always stays.
+/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for a new destination, every count
+/// is reduced by one, and destinations with the count zero are dropped. A destination always stays if more than one in
+/// [`COUNTED`] sockets has it.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: HashMap<Destination, Count>,
@@ -137,8 +136,7 @@ impl Tally {
         }
         self.walked += 1;
         let destination = Destination::of(record);
-        // Most of a million sockets have the destination of an earlier socket. This case comes first and needs one
-        // search.
+        // Most sockets have the destination of an earlier socket, and need only this search.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -179,8 +177,8 @@ impl Tally {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// Makes the counts and the examples. A destination has an example only if it uses enough ports for a report:
-    /// finding a socket of a process with many connections is slow. Counts that are not exact are upper bounds.
+    /// Makes the counts and the examples. A destination has an example only if it uses enough ports for a report,
+    /// because the search for a socket's owner is slow. If the counts are not exact, returns only an upper bound.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         let extent = counting.extent();

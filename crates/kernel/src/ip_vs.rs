@@ -92,7 +92,7 @@ pub fn parse_connections(
     Ok(connections)
 }
 
-/// IPVS also balances firewall marks (`FWM`), `AH` and `ESP`. Its templates have the protocol `IP`.
+/// `None` for firewall marks (`FWM`), `AH` and `ESP`, and for connection templates, which have the protocol `IP`.
 fn protocol(word: &str) -> Option<Protocol> {
     [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)]
         .into_iter()

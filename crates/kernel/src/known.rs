@@ -8,7 +8,7 @@ use portreeve_facts::{Cgroup, Gap, Interfaces};
 /// The number of scans from one full reading to the next, even if no change was noticed.
 const PERIOD: u8 = 20;
 
-/// A new process is read in this number of scans. A container moves to its namespace and control group at its start.
+/// A new process is read in this number of scans: a container enters its namespace and control group while it starts.
 const CONFIRMING: u8 = 2;
 
 #[derive(Debug, Default)]
@@ -52,8 +52,8 @@ impl WatchedInterfaces {
         if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {
             return Ok(Arc::clone(last));
         }
-        // Notifications are of use only from the second scan. If the node changes during a reading, the kernel sends a
-        // notification, and the next scan reads again.
+        // The second scan subscribes, because a single scan needs no notifications. If the node changes during a
+        // reading, the kernel sends a notification, and the next scan reads again.
         if self.changes.is_none() && self.last.is_some() {
             self.changes = InterfaceChanges::subscribe().ok();
         }
@@ -64,8 +64,8 @@ impl WatchedInterfaces {
     }
 }
 
-/// The network namespace and the control group of each process of the last scan, by pid. Reading all of them takes
-/// longer than reading all other facts about pods.
+/// The network namespace and the control group of each process of the last scan, by pid. Reading the namespaces and
+/// groups takes longer than reading all other facts about pods.
 #[derive(Debug, Default)]
 pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 
@@ -77,7 +77,7 @@ pub(super) struct KnownProcess {
     scans: u8,
     /// The inode of the process's network namespace.
     pub(super) network: Option<u64>,
-    /// The process's control group, if its path has a pod.
+    /// The process's control group. `None` before it is read, `Some(None)` if its path has no pod.
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 

@@ -83,8 +83,8 @@ impl Host {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
 
-    /// The same host with other addresses of kube-proxy, in this order. By default, these are the two loopback
-    /// addresses with port 10249. Each address must be an address of this host.
+    /// Replaces the addresses at which kube-proxy is queried, in this order. The default is the two loopback addresses
+    /// with port 10249. Each address must be an address of this host.
     #[must_use]
     pub fn with_proxy_places(self, proxy_places: Vec<SocketAddr>) -> Self {
         Self { proxy_places, ..self }
@@ -103,7 +103,7 @@ impl Host {
     /// Reads every fact once, in the network namespace of the calling thread. If a proxy hangs, the call blocks for
     /// some seconds. So call this function on a thread of its own, outside of an async runtime.
     ///
-    /// Sockets are read before the proxy, so that Portreeve's own connections are not among them.
+    /// Sockets are read before the proxy, so that Portreeve's own connections are not among the sockets.
     pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
         self.read_again(wanted, &mut Known::default()).0
     }
@@ -178,8 +178,8 @@ impl Host {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Reads masqueraded flows in three cases: IPVS may take their answers, their number is requested, or source ports
-    /// may be scarce.
+    /// Reads masqueraded flows in three cases: IPVS may take the answers of flows, the number of flows is requested, or
+    /// source ports may be scarce.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -313,8 +313,8 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
-/// Whether to skip the expensive walk over all connections for client sockets. In this case, the walk would find only
-/// ports that a program bound by number.
+/// Whether to skip the expensive walk over all connections for client sockets. The walk is skipped if the kernel never
+/// chooses the wanted ports: only a program that binds a port by number can then have a wanted port.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Reading::Seen(stat), Ok(chosen)) = (sockstat, sysctls.ephemeral_ports()) else { return false };
     let many = stat.tcp_everywhere.saturating_add(stat.tcp_time_wait) > FEW_CONNECTIONS;
@@ -334,7 +334,7 @@ fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
-/// Ports in use are counted if at least half of the range may be in use. Below this, rules do not warn.
+/// Reads client sockets. Counts ephemeral ports if half of the range may be in use. Below half, rules do not warn.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -357,7 +357,7 @@ fn connections(
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
-    // If listeners were not read, accepted connections are unknown. This changes only the order of the list.
+    // If listeners were not read, accepted connections are unknown. This changes only the order of the clients.
     let known = listeners.as_deref().unwrap_or_default();
     let found = watch.on_each(&readers, || reader.connections(clients, counting.as_ref(), known));
     Connections {

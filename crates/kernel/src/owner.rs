@@ -56,7 +56,7 @@ pub struct Owners {
 
 impl Owners {
     /// For the live host whose root directory is mounted at `root`. `tunnels` are the UDP ports of links that are up.
-    /// No process can have these ports. If `command_lines` is true, command lines are kept. They may contain secrets.
+    /// No process can have these ports. If `command_lines` is true, command lines are kept, which may contain secrets.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
@@ -94,9 +94,9 @@ impl Owners {
     }
 
     /// The cgroup of a socket. If this cgroup names no pod, but the cgroup of the socket's process does, the result is
-    /// the cgroup of the process. If the socket has no cgroup, the result is also the cgroup of the process, unless
-    /// this is the root cgroup. A socket has a cgroup of version 2 only. On a node whose pods are in hierarchies of
-    /// version 1, the socket's cgroup belongs to the container runtime, or is missing.
+    /// the cgroup of the process. If the socket has no cgroup, the result is also the cgroup of the process, unless the
+    /// process is in the root cgroup. A socket has a cgroup of version 2 only. On a node whose pods are in hierarchies
+    /// of version 1, the socket's cgroup belongs to the container runtime, or is missing.
     fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &of_socket {
             Ok(cgroup) if cgroup.pod.is_some() => return of_socket,
@@ -111,8 +111,8 @@ impl Owners {
     }
 
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
-        // A socket in FIN_WAIT2 without an inode waits for the peer's FIN, and has no process any more, as in
-        // TIME_WAIT.
+        // A socket in FIN_WAIT2 without an inode waits for the peer's FIN. Like a socket in TIME_WAIT, it has no
+        // process any more.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
         }
@@ -147,8 +147,8 @@ impl Owners {
         found.into_iter().map(|(inode, process)| (inode, Held::By(process))).chain(unowned).collect()
     }
 
-    /// Separates the kernel's sockets from sockets that a process closed during the search. The kernel's sockets still
-    /// exist.
+    /// Separates the kernel's sockets from sockets that a process closed during the search. Only the kernel's sockets
+    /// still exist.
     fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
         let still_there = self.still_there(&claims);
@@ -188,7 +188,7 @@ impl Owners {
 const NO_DESCRIPTOR: &str =
     "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
-/// The kernel's sockets belong to root. A known cgroup says more about the program that made the socket.
+/// Whether the socket may belong to the kernel: its user is root, and its cgroup is unknown or the root cgroup.
 fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
     claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
 }

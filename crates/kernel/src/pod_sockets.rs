@@ -16,17 +16,17 @@ use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, So
 
 const LISTED: usize = 256;
 
-/// The tables of a pod. Each table has the states of listeners and of sockets with a peer.
+/// The tables that are read for a pod, each with the requested states: listeners and sockets with a peer.
 const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
 /// The sockets on the local `ports` in the network namespace of `net` (`/proc/PID/net`), with their owners among
 /// `pids`. For each peer of these sockets, adds another connection to the peer from a port without a listener. Two
-/// connections to one address and port show that the peer is a server. A client uses a new port for each connection.
+/// connections to one address and port show that the peer is a server: a client uses a new port for each connection.
 ///
 /// # Errors
-/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such
-/// sockets.
+/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or if too many sockets
+/// are on `ports`.
 pub(super) fn sockets_on(proc: &Path, net: &Path, ports: &PortSet, pids: &[u32]) -> Result<Vec<Socket>, Gap> {
     if sockstat::at_most(net, 1)? == 0 {
         return Ok(Vec::new());
@@ -53,8 +53,8 @@ fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of `peers`: one connection to the peer, if such a connection exists. The local port of this connection is
-/// outside `ports` and has no listener.
+/// For each of `peers`, at most one connection to the peer. The local port of this connection is outside `ports` and
+/// has no listener.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;
@@ -63,7 +63,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
     Ok(opened.map(|it| (peer(it), *it)).collect::<BTreeMap<_, _>>().into_values().collect())
 }
 
-/// The result can have a few more than [`LISTED`] sockets.
+/// Stops the collection at about twice [`LISTED`] sockets.
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {

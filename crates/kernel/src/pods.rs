@@ -32,26 +32,27 @@ const TCP_TW_REUSE: Option<u8> = Some(2);
 const CGROUP: usize = 4096;
 /// The largest length of `/proc/PID/cgroup`: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, one file is enough: the pod cannot soon use
-/// most of its ports.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, reading `sockstat` is enough: the pod cannot
+/// soon use most of its ports.
 const FAR: u32 = 8;
 
 /// The largest number of pods whose sockets on needed ports are listed. The time for a list grows with the number of
 /// connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, its sockets are not walked. This holds even
-/// if its user chose a small range. The time for a walk grows with the number of connections on the node.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, the scan does not walk over its sockets.
+/// This is also true for a pod with a small port range. The time for a walk grows with the number of connections on the
+/// node.
 const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. `proc` is the mount of the
 /// host's `/proc`. `known` has the facts from earlier scans.
 ///
 /// For a pod in `pods`, the range comes from the pod's specification. If its sockstat has fewer sockets of each
-/// protocol than half of the range, its sockets are not walked. Other pods are walked if they have at least
-/// `worth_walking` sockets. Then each local port without a listener counts: the real range could be read only with
-/// CAP_SYS_ADMIN and a thread in the namespace.
+/// protocol than half of the range, the function does not walk over its sockets. The function walks over the sockets of
+/// another pod if the pod has at least `worth_walking` sockets. Then each local port without a listener counts: to read
+/// the real range, Portreeve would need CAP_SYS_ADMIN and a thread in the namespace.
 ///
-/// For the first eight of `pods` that need ports, the sockets on these ports are listed.
+/// For the first eight of `pods` that need ports, the function lists the sockets on these ports.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if some processes of the node, or their namespaces, are not
@@ -67,8 +68,8 @@ pub fn pod_namespaces(
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // Without CAP_SYS_PTRACE, some pods may be hidden in the next scan, even if all are visible now. So the error is
-    // returned.
+    // Without CAP_SYS_PTRACE, some pods may be hidden in the next scan, even if all are visible now. So a refusal for
+    // one process is an error.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
@@ -134,7 +135,7 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
     let mut text = Vec::with_capacity(CGROUP);
-    // Each living process is kept again.
+    // The loop keeps each process that still exists.
     let mut before = std::mem::take(&mut known.processes);
     for (pid, inode) in pids(proc).map_err(|error| unread(proc, &error))? {
         let mut process = before.process(pid, inode);

@@ -26,11 +26,11 @@ const LONGEST: u64 = 512 * 1024 * 1024;
 /// was not recorded completely.
 const HEADING: &str = "local_address";
 
-/// Other files in this directory, if the kernel has IPv6.
+/// Other files in `/proc/net` that exist if the kernel has IPv6.
 const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 
-/// Adds every requested socket to `collected`, from the tables in the directory `net`. A missing IPv6 table counts as
-/// empty if all other files of IPv6 are missing, too: the kernel may have no IPv6.
+/// Adds every requested socket to `collected`, from the tables in the directory `net`. A kernel without IPv6 has no
+/// IPv6 tables. So a missing IPv6 table counts as empty if all other files of IPv6 are missing too.
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
@@ -69,7 +69,7 @@ pub fn walk<T>(
     Ok(collected)
 }
 
-/// The meaning of an error below `/proc`. When a process ends, its files vanish.
+/// The meaning of an error of a file below `/proc`.
 pub fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::NotFound => Why::NotSupported,

@@ -68,7 +68,7 @@ pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
 }
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
-/// before the address in use. A state that [`State`] lacks gives no record.
+/// before the address in use. `Some(None)` if [`State`] lacks the state of the association.
 pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;

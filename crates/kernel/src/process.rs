@@ -20,10 +20,10 @@ use crate::{
 };
 use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 
-/// The longest command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
+/// The longest name of a command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
 const COMMAND: usize = 64;
 const COMMAND_LINE: usize = 512;
-/// The greatest length of a file with one line, in bytes. The next number is for files with many lines.
+/// The greatest length of a file, in bytes: `ONE_LINE` for a file with one line, `ONE_FILE` for other files.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
 /// The kubectl plugin also compiles on macOS, which has another name for this clock.
@@ -31,8 +31,8 @@ const ONE_FILE: u64 = 64 * 1024;
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
-/// The largest number of descriptors that one scan reads to find owners. The next number is for one process.
-/// readlink(2) takes about a microsecond, and a process may have a million descriptors of files.
+/// The search for socket owners reads at most `DESCRIPTORS` descriptors in a scan, and `DESCRIPTORS_OF_ONE` in a
+/// process. readlink(2) takes about a microsecond, and a process may have a million open files.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
 /// The longest time to wait for command lines in a scan, for all processes together.

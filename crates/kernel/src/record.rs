@@ -25,7 +25,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A socket with these ends. All other facts are zero or missing.
+    /// A socket with these addresses and ports. All other facts are zero or missing.
     pub(crate) fn of(
         protocol: Protocol,
         state: State,
@@ -56,7 +56,7 @@ impl From<Record> for Socket {
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
         // An IPv6 socket that is bound to `::ffff:a.b.c.d` serves IPv4. Its local address is stored as IPv4, because
         // all other code compares IPv4 addresses. The two addresses of a connection stay in the kernel's form: code
-        // that compares them converts them.
+        // that compares addresses converts both.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,
@@ -89,7 +89,7 @@ impl States {
     pub const UNCONNECTED: Self = Self::of(&[State::Close]);
     /// Connected UDP sockets.
     pub const ESTABLISHED: Self = Self::of(&[State::Established]);
-    /// Sockets that have a peer. NEW_SYN_RECV is a connection request at a listener, and not yet a socket.
+    /// Sockets that have a peer. NEW_SYN_RECV is missing: a connection request at a listener is not yet a socket.
     pub const WITH_PEER: Self = Self::of(&[
         State::Established,
         State::SynSent,
@@ -161,13 +161,13 @@ impl<'a> SocketRequest<'a> {
 /// connection counts as accepted if a listener covers its local end.
 pub struct Accepting<'a> {
     by_port: Vec<&'a Socket>,
-    /// One bit for each port, which is set if the port has a listener. Most of a million connections are on ports
-    /// without a listener.
+    /// One bit for each port, which is set if the port has a listener. The bit saves a search, because most connections
+    /// are on ports without a listener.
     ports: Vec<u64>,
 }
 
 impl<'a> Accepting<'a> {
-    /// The set of these TCP and SCTP listeners.
+    /// Keeps the TCP and SCTP sockets of `listeners`.
     pub fn new(listeners: &'a [Socket]) -> Self {
         let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
         accepting.sort_unstable_by_key(|socket| socket.local_port);
@@ -180,7 +180,7 @@ impl<'a> Accepting<'a> {
     }
 
     /// Whether a listener covers the local port, address and family of a connection. If v6only is unknown, a listener
-    /// on `[::]` also covers IPv4, as by default.
+    /// on `[::]` also covers IPv4, which is the default.
     pub fn covers(&self, record: &Record) -> bool {
         let (word, bit) = place_of(record.local_port);
         if self.ports[word] & bit == 0 {

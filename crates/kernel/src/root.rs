@@ -1,4 +1,4 @@
-//! The place of the files: the live host, a mount of the host's root directory, or a recorded tree.
+//! The source of the files: the live host, a mount of the host's root directory, or a recorded tree.
 
 use std::{
     collections::VecDeque,
@@ -100,7 +100,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(taken)
 }
 
-/// Opens a regular file. Refuses a FIFO, a device, a directory or a link at once.
+/// Opens a regular file. Refuses a FIFO, a device, a directory or a link, and never waits.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -122,11 +122,11 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
 
 /// The text of a file of at most `limit` bytes, read in one piece.
 ///
-/// Files in `/proc/sys` need one read. A list such as `ip_local_reserved_ports` answers only the first read, and cuts
-/// the list to the requested size (kernel/sysctl.c `proc_do_large_bitmap`). `std::fs::read` would begin with 32 bytes.
-/// Most values are short, and the kernel clears as many bytes as are requested (fs/proc/proc_sysctl.c
-/// `proc_sys_call_handler`). So the first read requests a page. A value that fills the page is read again, with
-/// `limit`.
+/// A file in `/proc/sys` must be read with one call. The kernel prints a list such as `ip_local_reserved_ports` only in
+/// the first read, and cuts the list to the requested size (kernel/sysctl.c `proc_do_large_bitmap`). `std::fs::read`
+/// would begin with 32 bytes. Most values are short, and the kernel clears a buffer of the requested size
+/// (fs/proc/proc_sysctl.c `proc_sys_call_handler`). So the first read requests a page. A value that fills the page is
+/// read again, with `limit`.
 ///
 /// # Errors
 /// A `Gap` with the path if the file cannot be read, is longer, or is not UTF-8.

@@ -84,7 +84,7 @@ where
     let mut routes = DefaultRoutes::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
-        // With no route, the kernel has no table, and answers ENOENT.
+        // If there is no route, the kernel has no table, and answers ENOENT.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
         routes = connection.dump(&request, || routes.clone(), default_route)?;
     }
@@ -224,8 +224,8 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The name of an option in ip-link(8). VXLAN devices can share a socket only if they agree on this option. `external`
-/// is another option of this kind.
+/// The name of an option in ip-link(8). VXLAN devices can share a socket only if they agree on this option. The same is
+/// true for `external`, which has its own field.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),

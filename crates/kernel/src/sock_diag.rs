@@ -110,8 +110,8 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
 }
 
 /// At most [`RANGES`] ranges that contain all of `ports`. Between the ranges are the longest runs of ports that are not
-/// in `ports`. With these ranges, the kernel drops other sockets after a few comparisons. Sending and parsing a socket
-/// would take longer.
+/// in `ports`. With these ranges, the kernel drops most other sockets after a few comparisons, which is faster than to
+/// send and parse them.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;

@@ -1,4 +1,4 @@
-//! Reads the sockets of one network namespace in the best way that this kernel has.
+//! Reads the sockets of one network namespace, over sock_diag or from text tables.
 
 use std::{
     cell::RefCell,
@@ -20,13 +20,13 @@ pub struct Sockets {
     sock_diag: Option<RefCell<SockDiagConnection>>,
 }
 
-/// All listeners, and the way in which they were read.
+/// All listeners, and the source from which they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listeners {
     /// The sockets, sorted by protocol, port and address.
     pub sockets: Vec<Socket>,
-    /// The way in which sockets were read, for messages: `sock_diag`, or the protocols that were read from `/proc/net`.
-    /// Sockets from `/proc/net` lack some facts.
+    /// The source of the sockets, for messages: `sock_diag`, or the protocols that were read from `/proc/net`. Sockets
+    /// from `/proc/net` lack some facts.
     pub read_from: String,
     /// The reason why UDP sockets are missing.
     pub no_udp: Option<Gap>,
@@ -101,8 +101,8 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// Uses sock_diag if the kernel has sock_diag for the protocol, and if this process may use it. If a filter of
-    /// system calls refuses netlink, `/proc/net` shows these sockets.
+    /// Uses sock_diag if the kernel has sock_diag for the protocol, and if this process may use it. Otherwise, for
+    /// example if a filter of system calls refuses netlink, uses `/proc/net`.
     pub(super) fn walk<T: Clone>(
         &self,
         request: &SocketRequest<'_>,
@@ -126,7 +126,7 @@ impl Sockets {
             }
         }
         // For SCTP, the `Gap` of the table is returned, because SCTP may not be loaded. For other protocols, the `Gap`
-        // of netlink is returned, because netlink is the better way.
+        // of netlink is returned, because netlink is the better source.
         let refused = refused.filter(|_| request.protocol != Protocol::Sctp);
         let read = proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text));
         read.map_err(|gap| match refused {

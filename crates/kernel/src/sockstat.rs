@@ -9,8 +9,8 @@ use std::{
 use super::root::{Root, each_line, open_file, unread};
 use portreeve_facts::{Gap, SockStat, Source, Why};
 
-/// About three times the size of each file. The buffer is on the stack, because the files of every pod of a node are
-/// read.
+/// The size of the read buffer, in bytes: about three times the size of a file. The buffer is on the stack, because the
+/// files of every pod of a node are read.
 const LONGEST: usize = 1024;
 
 /// Reads the two families of the host, and adds their counts.
@@ -24,9 +24,9 @@ pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     sums.finish(&net)
 }
 
-/// The largest number of sockets of one protocol that a network namespace can have, including TIME_WAIT. `net` is its
-/// `/proc/<pid>/net`. If the namespace has fewer than `few` sockets of all kinds together, returns this smaller number
-/// after reading one file.
+/// An upper bound for the sockets of one protocol in a network namespace, including TIME_WAIT. `net` is
+/// `/proc/<pid>/net` of the namespace. If the namespace has fewer than `few` sockets of all kinds together, returns the
+/// number of all sockets after reading one file.
 ///
 /// # Errors
 /// As `read`.

@@ -9,7 +9,7 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use portreeve_facts::Source;
 
-/// The time of each reader in one scan. The times can overlap, because several readers may wait at once.
+/// The time of each reader in one scan. The times can overlap, because several readers may wait at the same time.
 pub type Took = BTreeMap<Source, Spent>;
 
 /// The time of one reader.
@@ -29,7 +29,7 @@ impl Stopwatch {
         self.on_each(&[source], reader)
     }
 
-    /// Runs `reader` for several sources at once. Each source gets an equal part of its time.
+    /// Runs one `reader` for several sources. Each source gets an equal part of the reader's time.
     pub(super) fn on_each<T>(&self, sources: &[Source], reader: impl FnOnce() -> T) -> T {
         let (begun, processor) = (Instant::now(), thread_cpu_time());
         let read = reader();

@@ -62,7 +62,7 @@ impl Scans {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The shares of a core: first of scans, then of readings. The first scan and the first reading do not count.
+    /// The shares of a core that scans and readings use. The first scan and the first reading do not count.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();

@@ -1,4 +1,5 @@
-//! The Events that this agent writes about one finding: one in each hour with the open finding, and one at its end.
+//! The Events that this agent writes about one finding: one an hour while the finding is open, and one at the end of
+//! the finding.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -77,7 +78,7 @@ impl FindingEvents {
         &self.event
     }
 
-    /// An Event on the server keeps its text. A new Event gets the new text.
+    /// Notes that the finding is open. An Event on the server keeps its text. The next Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
             // If the finding ends before the next report, this node reports the end of the earlier Event.
@@ -91,7 +92,7 @@ impl FindingEvents {
         }
     }
 
-    /// Returns false if no request about the finding was ever sent: the caller can drop this value.
+    /// Notes the end of the finding. If no request about the finding was ever sent, returns false.
     pub(super) fn close(&mut self, at: Timestamp) -> bool {
         if !self.is_over {
             (self.is_over, self.since) = (true, at);
@@ -138,7 +139,7 @@ impl FindingEvents {
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// After this call, the request counts as sent.
+    /// Returns the next request, which then counts as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
         let (event, name, request) = match (step, &self.maybe, &self.reported) {
@@ -165,7 +166,7 @@ impl FindingEvents {
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// The finding may have a newer Event than `write` now.
+    /// Notes the answer to `write`. The finding may have a newer Event now.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
@@ -218,8 +219,8 @@ impl FindingEvents {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
-                // The first node that reports a finding about the cluster also reports its end. Here, another node was
-                // first.
+                // The first node that reports a finding about the cluster also reports the end of the finding. Here,
+                // another node was first.
                 if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
                     self.reported = None;
                 }
@@ -247,7 +248,7 @@ impl FindingEvents {
             // A server that has just started refuses all requests for a moment, because it has not loaded its roles
             // yet.
             Reply::Unavailable(_) | Reply::Forbidden => self.maybe = Some(sent),
-            // This answer does not say which node wrote the Event.
+            // These answers do not show that this node wrote the Event.
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing => {}
             Reply::Stuck | Reply::Refused => {}
         }

@@ -22,7 +22,7 @@ enum Slot {
     Shared(u8),
 }
 
-/// A changed text, counter or suggested free port does not change the name.
+/// The parts of a name. A changed text, counter or suggested free port does not change the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,

@@ -36,7 +36,7 @@ pub(super) struct PlannedEvent {
 }
 
 impl PlannedEvent {
-    /// If the object was not read just now, the Event takes the object's uid from `last`, the last Event about the
+    /// If the object was not read in this scan, the Event takes the object's uid from `last`, the last Event about the
     /// finding. `None` if the object has no uid, because `kubectl describe` would not show the Event.
     pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Option<Self> {
         let Finding { key, evidence, .. } = finding;
@@ -141,7 +141,7 @@ fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     }
 }
 
-/// `kubectl describe` finds Events only by the object's uid.
+/// A reference to an object. `kubectl describe` finds Events only by the object's uid.
 pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

@@ -1,8 +1,8 @@
-//! The place of an agent: its node and its cluster.
+//! The place of an agent: the agent's node and cluster.
 
 use portreeve_facts::{Snapshot, Unread};
 
-/// The place of an agent.
+/// The node and the cluster of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// This node's name.

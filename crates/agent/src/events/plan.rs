@@ -125,7 +125,7 @@ impl Plan {
         }
     }
 
-    /// Until the number of Nodes is known, a request waits as long as in a very large cluster.
+    /// Stores the number of Nodes. Until the number is known, a request waits as long as in a very large cluster.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }
@@ -245,7 +245,7 @@ impl Budget {
         self.full = self.full_after(at) + INTERVAL;
     }
 
-    /// The stored time can be later than the time at which an empty bucket would be full. Then the clock was set back.
+    /// The time at which the bucket will be full. If the stored time is later than possible, the clock was set back.
     fn full_after(&self, at: Timestamp) -> Timestamp {
         if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
     }
@@ -271,7 +271,7 @@ impl Pause {
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }
 
-    /// If the stored end is later than the longest possible wait, the clock was set back.
+    /// The end of the pause. If the stored end is later than the longest possible wait, the clock was set back.
     fn end(&self, at: Timestamp) -> Timestamp {
         if self.until > at + LONGEST { at } else { self.until }
     }

@@ -31,7 +31,7 @@ use portreeve_rules::ledger::Change;
 const ANSWER: usize = 256 << 10;
 /// The longest message of a server in a log line, in bytes.
 const MESSAGE: usize = 256;
-/// Agents that failed at the same moment send their next requests at random times, within at least this time.
+/// Agents that failed at the same moment send their next requests at random times, spread over this time or longer.
 const APART: Duration = Duration::from_secs(2);
 /// The longest sleep. A person may change the clock during the sleep, so the sleep is short.
 const NAP: Duration = Duration::from_secs(60);
@@ -202,7 +202,7 @@ impl Writer {
         let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // Only an Event of another program makes an answer so long. The server works.
+            // Only an Event of another program makes an answer so long. So the server works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::name::hash;
 
-/// In a cluster with at most this number of Nodes, all Nodes may write at once.
+/// In a cluster with at most this number of Nodes, all Nodes may write at the same time.
 const FEW: usize = 200;
 /// In a larger cluster, this number of Nodes may write in one second.
 const A_SECOND: usize = 200;

@@ -107,7 +107,7 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
             Ok(found) => found.map_err(|gap| gap.detail),
             Err(panicked) => Err(panicked.to_string()),
         };
-        // A failed search also may have walked over all connections.
+        // A failed search may have walked over all connections, so the next search waits longer.
         let pause = if found.is_ok() { PAUSE } else { AGAIN };
         let error = found.as_ref().err().cloned().unwrap_or_default();
         if !error.is_empty() && failed != error {

@@ -43,12 +43,12 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// the limit of all groups.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// The greatest number of binds that are judged in a minute. For each of these binds, the thread reads all control
-/// groups, and most binds may be harmless.
+/// The greatest number of binds that are judged in a minute. For each judged bind, the thread reads all control groups,
+/// even if the bind is harmless.
 const JUDGED: usize = 100;
-/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The next pod of a
-/// DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the hook allows all
-/// binds for this time.
+/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The reason is that
+/// the next pod of a DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the
+/// hook allows all binds for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -124,8 +124,8 @@ pub(super) struct Inputs {
 /// Starts the hook. If the hook cannot be attached, the guard still reserves ports.
 pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     inputs.state.send_modify(|state| state.hook = Some(HookState::of(inputs.config.mode)));
-    // The hook covers the network namespace of the thread that attaches it. The new thread is in the namespace of this
-    // thread.
+    // The hook covers the network namespace of the thread that attaches it. A new thread is in the namespace of the
+    // thread that starts it.
     threads::start("following binds", tasks, move || async move {
         let Some(hook) = attached(&inputs.config, &inputs.host_root).await else { return pending().await };
         match Follower::new(hook, inputs) {
@@ -263,8 +263,8 @@ impl Follower {
         }
     }
 
-    /// Replaces the claims in the kernel. If an input is unread, the last claims stay. Soon these claims are too old,
-    /// and the hook allows all binds.
+    /// Replaces the claims in the kernel. If an input is unread, the last claims stay. When these claims become too
+    /// old, the hook allows all binds.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.inputs.latest.borrow_and_update().clone() else { return };
         let spent = thread_cpu_time();
@@ -295,8 +295,8 @@ impl Follower {
         }
     }
 
-    /// Lets the kernel refuse binds for a further time. If no further call follows, the kernel allows all binds. The
-    /// function also counts lost records.
+    /// Lets the kernel refuse binds for some more time. Without another call, the kernel then allows all binds. Also
+    /// counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.inputs.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -345,7 +345,7 @@ impl Follower {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.inputs.host_root), bind.cgroup);
-        // A pod may bind a port at its start. The snapshot is too old for this pod, so the pods are read again.
+        // A pod may bind a port at its start. The snapshot may be older than this pod, so the newest pods are used.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
         snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {

@@ -1,7 +1,7 @@
 //! The guard's loop. The loop reads the cluster and the node, keeps the reservation current, and reports.
 //!
-//! After a change of the cluster, the guard reserves ports with its last facts about the node. So the reservation comes
-//! early and costs little.
+//! After a change of the cluster, the guard uses its last facts about the node to reserve ports. So the reservation
+//! comes early and costs little.
 
 mod binds;
 mod connections;
@@ -88,7 +88,7 @@ pub struct GuardConfig {
     pub sysctls: PathBuf,
     /// The file of the guard's record.
     pub record: PathBuf,
-    /// The number of ports that must stay for outgoing connections.
+    /// The number of ports that must stay free for outgoing connections.
     pub leave: u32,
     /// The address at which the guard answers over HTTP.
     pub listen: Option<SocketAddr>,
@@ -186,7 +186,7 @@ impl GuardConfig {
     }
 }
 
-/// A guard is stuck if its last successful run is older than this.
+/// A guard is stuck if its last successful run is older than this time.
 const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 
 /// The guard that uses this record on this node, and the ports that this guard reserved since the node booted. `None`
@@ -373,7 +373,7 @@ impl Guard {
             let (began, spent) = (Instant::now(), thread_cpu_time());
             self.run();
             if is_for_change {
-                // The update of the claims has just begun. So the cost of the hook's last update is used here.
+                // The update of the claims has just begun. So the cost of the hook's previous update is used here.
                 let of_claims = self.state.borrow().hook.map_or(Duration::ZERO, |hook| hook.cost);
                 last = Some((began, thread_cpu_time().saturating_sub(spent) + of_claims));
             }
@@ -413,7 +413,7 @@ impl Guard {
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
-            // The text contains no age, so it stays equal, and is logged once.
+            // The text contains no age. So a lasting state always has the same text, which is logged once.
             self.log_once("unread", unread, |unread| {
                 warn!(unread, "the guard removes no ports that the unread input may need, until the input can be read");
             });

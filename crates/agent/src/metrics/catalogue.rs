@@ -29,7 +29,7 @@ pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str],
     Metric { name, kind: MetricType::Counter, labels, help }
 }
 
-/// The metric with this name. Each family is a metric of this list.
+/// The metric with this name, which must be in [`METRICS`].
 pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }

@@ -87,7 +87,7 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
-        // A variant has series only for its possible severities. All pairs would be twice as many series.
+        // A variant has series only for its possible severities. Series for all severities would be twice as many.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
@@ -277,7 +277,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// The number of addresses on the link of an ipvs proxy, for each owner of addresses. `None` if a source was not read.
+/// The number of addresses on the link of an ipvs proxy, for each state of an address. `None` if a source was not read.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) =
         (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);

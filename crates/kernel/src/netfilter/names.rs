@@ -3,7 +3,7 @@
 use crate::netlink::{Malformed, Message, attributes, bytes_at, name};
 
 // libc has only the lower bytes of these numbers, and has them only on Linux.
-/// `NFNL_SUBSYS_NFTABLES << 8`. The low byte is the number of the message.
+/// `NFNL_SUBSYS_NFTABLES << 8`. The low byte is the type of the message.
 pub(crate) const NFT_MSG_NEWTABLE: u16 = 0x0a00;
 pub(crate) const NFT_MSG_GETTABLE: u16 = 0x0a01;
 pub(crate) const NFT_MSG_NEWCHAIN: u16 = 0x0a03;
@@ -28,7 +28,7 @@ pub(crate) const NFPROTO_NETDEV: u8 = 5;
 pub(crate) const NFPROTO_BRIDGE: u8 = 7;
 pub(crate) const NFPROTO_IPV6: u8 = 10;
 
-/// The families of nf_tables by the names that `nft` uses.
+/// The family of the object in a message, by the name that `nft` uses.
 pub(crate) fn family(message: &Message<'_>) -> Result<&'static str, Malformed> {
     let [number] = bytes_at(message.body, 0)?;
     Ok(match number {

@@ -1,6 +1,6 @@
-//! The redirections of hostPorts by the CNI plugin `portmap`. They are rules in its chains, in iptables-nft or in
-//! nftables (containernetworking/plugins plugins/meta/portmap). Also reads the ports that rules of the tables `raw`
-//! exclude from conntrack.
+//! Reads the redirections of hostPorts, which the CNI plugin `portmap` writes as rules of iptables-nft or of nftables
+//! (containernetworking/plugins plugins/meta/portmap). Also reads the ports that rules of the tables `raw` exclude from
+//! conntrack.
 
 use std::{
     collections::{BTreeSet, HashMap},

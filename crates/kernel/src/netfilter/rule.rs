@@ -1,4 +1,4 @@
-//! Parses a rule of nf_tables, for its port and its target. The rule has the form of `nft` or of iptables-nft
+//! Finds the port and the target in a rule of nf_tables. The rule has the form of `nft` or of iptables-nft
 //! (include/uapi/linux/netfilter/nf_tables.h, nf_tables_compat.h).
 
 use std::{
@@ -118,8 +118,8 @@ impl<'a> RuleSoFar<'a> {
         const NETWORK: u32 = 1;
         const TRANSPORT: u32 = 2;
         let field = |kind| data.number(kind).unwrap_or(u32::MAX);
-        // Base, offset and length of three kinds of fields: the destination port, the protocol in an IPv4 header, and
-        // the destination address.
+        // Base, offset and length of three fields: the destination port, the protocol in an IPv4 header, and the
+        // destination address.
         let held = match (field(NFTA_PAYLOAD_BASE), field(NFTA_PAYLOAD_OFFSET), field(NFTA_PAYLOAD_LEN), self.family) {
             (TRANSPORT, 2, 2, _) => Held::Port,
             (NETWORK, 9, 1, NFPROTO_IPV4) => Held::Protocol,
@@ -180,10 +180,10 @@ impl<'a> RuleSoFar<'a> {
         }
     }
 
-    /// Parses a match of iptables, for its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
+    /// Finds the destination port in a match of iptables (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
-        // The two source ports come first. With SCTP, the source ports come last. Each port has the byte order of this
+        // The protocol, and the offsets of the destination ports and of the flags. Each port has the byte order of this
         // machine.
         let (protocol, at, flags) = match kind.as_str() {
             "tcp" => (Protocol::Tcp, 4, Some(11)),

@@ -19,7 +19,7 @@ pub struct Request<'a> {
     pub kind: u16,
     /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
-    /// The error of a kernel that has no objects of this kind. After this error, the dump is empty.
+    /// The error with which the kernel reports that it has no objects. A dump that ends with this error is empty.
     pub absent: Option<Errno>,
 }
 

@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Some errors have several meanings. Such an error does not mean that the kernel lacks the subsystem: after a
-//! malformed request of Portreeve, the refusal would look like an empty table.
+//! Some errors have several meanings. Portreeve does not treat such an error as a missing subsystem. Otherwise, the
+//! refusal of a malformed request would look like an empty table.
 
 use std::io;
 
@@ -58,8 +58,8 @@ impl Refusal {
     }
 }
 
-/// The offset of the attributes in a refusal. They come after the error code. In `NLMSG_ERROR`, they come after the
-/// copy of the request or of its header.
+/// The offset of the attributes in a refusal. The attributes follow the error code. In `NLMSG_ERROR`, a copy of the
+/// request or of its header is between them.
 fn behind_request(answer: &Answer<'_>) -> usize {
     let quoted = match answer.message.kind {
         NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,

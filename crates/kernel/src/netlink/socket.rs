@@ -85,7 +85,7 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// Opens a socket. rtnetlink should obey every field of a request, or refuse the request.
+        /// Opens a socket. For rtnetlink, sets the strict option, so that the kernel obeys every field of a request.
         pub fn open(family: Family) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
@@ -128,7 +128,7 @@ mod kernel {
         }
     }
 
-    /// The largest number of notifications that are received at once. A full receive buffer has fewer.
+    /// The largest number of notifications that one call receives. A full receive buffer has fewer.
     const MOST: usize = 4096;
 
     /// Any process may join these multicast groups.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::http::Answer;
 use portreeve_facts::{Gap, ProxyMetrics, Source, text};
 
-/// The largest number of label sets of one metric that are kept apart. kube-proxy has one label set for each address
+/// The largest number of label sets for which sync times are kept. kube-proxy has one label set for each address
 /// family.
 const LABEL_SETS: usize = 8;
 

@@ -16,8 +16,8 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// The greatest length of an answer at `/proxyMode` and `/configz`, which are short. Below: the greatest length of
-/// `/metrics`. A busy kube-proxy has about 200 KiB of metrics.
+/// The greatest length of an answer, in bytes: `SHORT` for `/proxyMode` and `/configz`, `METRICS` for `/metrics`. A
+/// busy kube-proxy has about 200 KiB of metrics.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
 const MOST_PLACES: usize = 4;
@@ -44,9 +44,9 @@ impl Answers {
     }
 }
 
-/// The places at which kube-proxy may be queried, or the reason why there is none. On a node without kube-proxy, any
-/// process can listen at such a place, and its answers would change findings. kube-proxy runs as root. So a place is
-/// queried only if all its listeners belong to root. The kernel translates the uids of listeners into the user
+/// The addresses at which kube-proxy may be queried, or the reason why there is none. On a node without kube-proxy, any
+/// process can listen on such an address, and its answers would change findings. kube-proxy runs as root. So an address
+/// is queried only if all its listeners belong to root. The kernel translates the uids of listeners into the user
 /// namespace of the reader.
 ///
 /// # Errors
@@ -67,7 +67,7 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
     }))
 }
 
-/// The places whose listeners all belong to root, and the reason why other places are left out.
+/// The addresses whose listeners all belong to root, and the reason why another address is left out.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
     let (mut trusted, mut doubted) = (Vec::new(), None);
     for place in places {
@@ -81,7 +81,7 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     (trusted, doubted)
 }
 
-/// Other addresses of this node, at which root listens on the port of a place. One of these addresses may be
+/// Other addresses of this node, at which root listens on a port of `places`. One of these addresses may be
 /// `metricsBindAddress`.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
@@ -111,9 +111,9 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
             || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
 }
 
-/// Requests `/proxyMode` from each place in turn. The first place that answers with a mode is queried for the other
-/// facts. If no place answers with a mode, the first place with a listener is queried. At this place, the proxy may be
-/// too old to report its mode, or another program may listen.
+/// Requests `/proxyMode` from each address in turn. The first address that answers with a mode is queried for the other
+/// facts. If no address answers with a mode, the first address with a listener is queried. The listener may be a proxy
+/// that is too old to report its mode, or another program.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();

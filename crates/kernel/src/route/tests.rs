@@ -75,7 +75,7 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
     }
 }
 
-/// What the reader makes of these four answers: links, addresses, IPv4 routes and IPv6 routes.
+/// The facts that the reader returns for these four answers: links, addresses, IPv4 routes and IPv6 routes.
 fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }
@@ -195,7 +195,7 @@ fn tunnels_have_their_udp_port() {
     assert_eq!((wireguard.udp_port, wireguard.tunnel), (None, Some(of_both)), "it has a port, which is not read");
 }
 
-/// include/uapi/linux/if_link.h: `IFLA_GENEVE_ID`, `IFLA_GENEVE_COLLECT_METADATA`, a flag, `IFLA_GENEVE_REMOTE6`.
+/// include/uapi/linux/if_link.h: `IFLA_GENEVE_ID`, `IFLA_GENEVE_COLLECT_METADATA` (a flag), `IFLA_GENEVE_REMOTE6`.
 #[test]
 fn geneve_has_its_vni_its_family_and_its_external_flag() {
     let port = attribute(5, &6081u16.to_be_bytes());
@@ -207,7 +207,8 @@ fn geneve_has_its_vni_its_family_and_its_external_flag() {
     assert_eq!(external, Tunnel { external: true, families: IpFamily::BOTH.to_vec(), ..Tunnel::default() });
 }
 
-/// include/uapi/linux/if_link.h: `IFLA_VXLAN_ID`, `IFLA_VXLAN_GROUP6`, `IFLA_VXLAN_UDP_ZERO_CSUM6_RX`, `IFLA_VXLAN_GBP`, a flag.
+/// include/uapi/linux/if_link.h: `IFLA_VXLAN_ID`, `IFLA_VXLAN_GROUP6`, `IFLA_VXLAN_UDP_ZERO_CSUM6_RX`, `IFLA_VXLAN_GBP`
+/// (a flag).
 #[test]
 fn vxlan_has_each_receive_option_once_and_a_vni_of_another_length_is_malformed() {
     let port = attribute(15, &8472u16.to_be_bytes());

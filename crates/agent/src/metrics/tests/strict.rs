@@ -45,7 +45,7 @@ pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String>
     Ok(families.into_iter().flat_map(|family| family.samples).collect())
 }
 
-/// A family has its lines in this order: HELP, TYPE, in OpenMetrics perhaps UNIT, and then the samples.
+/// A family has its lines in this order: HELP, TYPE, UNIT (only in OpenMetrics, and optional), and then the samples.
 fn read(families: &mut Vec<Family>, line: &str, form: Exposition) -> Result<(), String> {
     let Some(words) = line.strip_prefix("# ") else {
         let family = families.last_mut().filter(|family| family.kind.is_some()).ok_or("a sample without a TYPE")?;
@@ -198,7 +198,7 @@ fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// Rust would also accept `infinity` and `nan`.
+/// Parses a number. Rust's own parser would also accept `infinity` and `nan`.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     (plain || matches!(text, "+Inf" | "-Inf" | "NaN")).then(|| text.parse().ok()).flatten()
