@@ -71,7 +71,7 @@ impl Server {
         self.fake.requests().iter().filter(|path| path.as_str() == STATUS).count()
     }
 
-    /// The limit is long enough for a slow machine.
+    /// The time limit is long enough for a slow machine.
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..12_000 {
             match self.condition().filter(|condition| holds(condition)) {

@@ -467,8 +467,8 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// A user may remove these values. Without some of them, pods run on other nodes. Without the others, pods have no
-/// requests or no limits.
+/// A user may remove these values. Without one of the first three, pods run on other nodes. Without one of the last
+/// three, pods have no requests or no limits.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {

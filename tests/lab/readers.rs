@@ -23,8 +23,7 @@ use crate::parts::{
 const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
-/// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of the ServiceAccount in this
-/// file.
+/// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of the file's ServiceAccount.
 pub struct World {
     pub cluster: ControlPlane,
     agent: Agent,

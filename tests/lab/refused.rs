@@ -1,5 +1,4 @@
-//! The real kubelet refuses a pod that names its node in the spec, because another pod on the node has the same
-//! hostPort.
+//! The real kubelet refuses a pod that names its node in the spec, because another pod there has the same hostPort.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! The Events of `portreeve guard --bind`, with a real API server. A control group of the test contains the processes
-//! that call bind.
+//! The Events of `portreeve guard --bind` about processes in the test's control group, with a real API server.
 
 use std::{
     fs::{self, File},

@@ -68,8 +68,8 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// The beginning of a command line that runs a program on the machine. The caller appends the program and its
-    /// arguments. If the command ends, the program ends too.
+    /// A command that runs a program on the machine. The caller appends the program and its arguments. If the command
+    /// ends, the program ends too.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));

@@ -26,8 +26,8 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The greatest number of scans until the findings are complete, one scan a second. The kernel repeats a lost SYN
-/// within half a minute.
+/// The greatest number of scans, one a second, until the findings are complete. The kernel repeats a SYN in half a
+/// minute.
 const LOOKS: usize = 40;
 
 #[test]
