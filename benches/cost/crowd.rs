@@ -22,7 +22,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The holder has its own control group, like a pod.
+    /// Starts a holder in a control group of its own, like a pod.
     pub fn start(place: &str) -> Self {
         Self::of(&format!("portreeve-bench-{}-{}", id(), next()), place, false)
     }

@@ -47,7 +47,7 @@ const PLACES: usize = 20_000;
 /// The greatest number of writes that an agent may send in a second while nothing happens.
 const MOST_WRITES: f64 = 0.02;
 /// The greatest number of reads that an agent sends at its start. If many agents start at once, a busy server refuses
-/// reads, and the agents repeat other reads too.
+/// reads. Then the agents also repeat reads that were not refused.
 const MOST_READS: f64 = 11.0;
 /// The greatest number of open watches of an agent: one for Services, and one for the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;

@@ -18,8 +18,8 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(2);
 const OFTEN: Duration = Duration::from_millis(5);
 const FIRST: u16 = 30_100;
-/// The longest time until the first verdict without an API server, in milliseconds. `CHANGE` is the longest time after
-/// a change of the cluster, in milliseconds.
+/// The longest time until the first verdict without an API server, in milliseconds. `CHANGE` is the longest time from a
+/// change of a Service until the scan that judges the change.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 

@@ -48,7 +48,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn of(view: &ClusterView) -> Self {
-        // A clone has its own notifications of changes.
+        // `facts` marks the changes as seen. The clone has its own mark, so `view` still reports the changes.
         Self { facts: view.clone().facts(), statuses: view.statuses() }
     }
 }
@@ -212,8 +212,8 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // The first change after a batch can arrive within 10 ms, and belongs to the batch. This change makes its own
-        // view, and the test does not count this view.
+        // The first change after a batch can arrive within 10 ms. It belongs to the batch, but makes a view of its own,
+        // which the test does not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }

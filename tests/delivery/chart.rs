@@ -120,8 +120,8 @@ fn each_profile_takes_what_it_says_and_no_more() {
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
-        // If `hostPID` is false, the field must be absent, as in the API server. Otherwise `kubectl apply` would always
-        // report a change.
+        // If `hostPID` is false, the field must be absent, as in the object of the API server. Otherwise `kubectl
+        // apply` would always report a change.
         let host_pid = if host_pid { json!(true) } else { Value::Null };
         assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &host_pid), "{profile}");
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");

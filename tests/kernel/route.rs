@@ -77,7 +77,7 @@ fn succeeds(arguments: &str) -> bool {
 }
 
 /// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, but many lack
-/// Geneve, WireGuard, bareudp and VRF. Only the byte parser is tested with these: `crates/kernel/src/route/tests.rs`.
+/// Geneve, WireGuard, bareudp and VRF. For these four, `crates/kernel/src/route/tests.rs` parses bytes instead.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",

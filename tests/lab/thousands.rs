@@ -58,7 +58,7 @@ fn answer(number: u16) -> String {
     json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
-/// Serves all agents. Agents with at least the number `hung` accept connections and send nothing.
+/// Serves all agents. An agent whose number is at least `hung` accepts connections and sends nothing.
 fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();

@@ -43,7 +43,7 @@ pub static SHAPES: [Shape; 14] = [
     Shape { name: "draining", endpoint: Endpoint::At(Wired::HERE, "n1", [false, true, true]), ..PLAIN },
     Shape { name: "four", families: &["IPv4"], ..PLAIN },
     Shape { name: "six-empty", families: &["IPv6"], endpoint: Endpoint::None, ..PLAIN },
-    // A Service with a healthCheckNodePort. The test sets the number, because the API server could choose another
+    // A Service with a healthCheckNodePort. The test sets this port, because the API server could choose another
     // listener's port.
     Shape {
         name: "balancer",
