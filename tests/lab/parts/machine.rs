@@ -38,7 +38,7 @@ sleep infinity & wait
 /// Dropping the value kills all processes of the machine.
 pub struct Machine {
     first: Process,
-    /// This field is dropped after `first`: the drop of a program needs an empty control group, and only the end of
+    /// This field is dropped after `first`. The drop of a program needs an empty control group, and only the end of
     /// `first` kills the program's children.
     programs: Vec<Process>,
     cgroup: ControlGroup,
