@@ -217,8 +217,8 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }
-    // The limit is a sum: 32 batches at the same time, one batch for each 100 ms, and 12 first batches of all kinds of
-    // objects. On a busy machine, the changes take longer.
+    // The limit is a sum: 32 batches at the same time, one batch for each 100 ms, and the 12 first batches of all
+    // kinds. On a busy machine, the changes take longer.
     let most = 32 + start.elapsed().as_millis() / 100 + 12;
     assert!(batches <= most, "{batches} batches of {edits} changes, and not {most}");
 }

@@ -46,7 +46,7 @@ use crate::{
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
 /// The addresses of the listeners. In each family: the wildcard, the primary address, the second address of Cilium's
-/// device, an address of `lo`, an address of an excluded device, and loopback. After the two families: two IPv4-mapped
+/// device, an address of `lo`, an excluded device's address, and loopback. After the two families: two IPv4-mapped
 /// addresses, a socket for IPv6 only, and two sockets of the device `eth0`.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
