@@ -19,8 +19,8 @@ pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     for pair in numbers.windows(2) {
         let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
-        // The growth is measured after a change, because an agent does not read unchanged addresses again. The lower
-        // quartile is free of other programs' work.
+        // The growth is measured after a change, because an agent does not read unchanged addresses again. Other
+        // programs' work hardly changes the lower quartile.
         points.push(Point { size: pair[1] as f64, took: told[3].ours.low });
         rows.extend(told);
     }

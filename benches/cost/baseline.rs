@@ -36,7 +36,7 @@ impl Baseline {
         }
     }
 
-    /// Returns why no row is compared on this machine: the baseline is of another machine.
+    /// If the baseline is of another machine, returns a text that explains why no row is compared with the baseline.
     pub fn unfit(&self, machine: &str) -> Option<String> {
         let other = self.machine != machine;
         other.then(|| {
@@ -50,7 +50,7 @@ impl Baseline {
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Removes the ratios of another machine first. In this case, `rows` must be complete.
+    /// If the ratios are of another machine, first removes all of them. Then `rows` must be complete.
     pub fn update(&mut self, rows: &[Row], machine: &str) {
         if self.machine != machine {
             self.ratios.clear();

@@ -9,7 +9,7 @@ use crate::{
     world::{World, ends, run, same},
 };
 
-/// The NodePorts of open connections, and the NodePorts of connections in TIME_WAIT.
+/// The half-open range of NodePorts with open connections. `ENDED` is the range with connections in TIME_WAIT.
 const FROM: [u16; 2] = [32_100, 32_140];
 const ENDED: [u16; 2] = [32_150, 32_170];
 

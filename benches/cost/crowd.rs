@@ -13,7 +13,7 @@ use std::{
 /// The greatest number of connections that a holder opens to itself. Each connection needs two descriptors.
 const PAIRS: usize = 9_000;
 
-/// When this value is dropped, the process ends.
+/// A process that holds sockets until this value is dropped.
 pub struct Holder {
     child: Child,
     orders: ChildStdin,
@@ -22,7 +22,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The holder has its own control group, like a pod.
+    /// Starts a holder in a control group of its own, like a pod.
     pub fn start(place: &str) -> Self {
         Self::of(&format!("portreeve-bench-{}-{}", id(), next()), place, false)
     }

@@ -26,7 +26,7 @@ impl Exporter {
         Self { _process: process, _directory: directory }
     }
 
-    /// With very many sockets, a scrape takes seconds.
+    /// Returns the number of TCP listeners. With very many sockets, a scrape takes seconds.
     pub fn scrape(&self) -> f64 {
         let output = run(Command::new("curl").args(["--silent", "--fail", &format!("http://{PLACE}/metrics")]));
         number(&String::from_utf8_lossy(&output.stdout), "node_tcp_connection_states{state=\"listen\"}")

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const WRITERS: usize = 4;
-/// The number of copies of one Service that are made.
+/// The number of Services in a batch: the API server creates the first Service, and the others are copies.
 const BATCH: usize = 4_096;
 /// The number of addresses that are written before the first of their Services. If the API server does not know the
 /// address of a Service, the API server changes the Service. If an address has no Service for a minute, the API server
@@ -48,8 +48,8 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
         let behind = at.checked_sub(lead).and_then(|at| copies.get(at));
         let puts = [copies.get(at).map(Kept::address), behind.map(Kept::endpoints), behind.map(Kept::service)];
         let puts: Vec<Value> = puts.into_iter().flatten().collect();
-        // A request writes at most one object of each kind, because a watch expects another version for each object of
-        // its kind.
+        // A request writes at most one object of each kind, because a watch expects that no two objects of a kind have
+        // the same version.
         etcd.post("/v3/kv/txn", &json!({"success": puts})).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 }
@@ -112,7 +112,7 @@ fn put(place: &str, object: &Value) -> Value {
     json!({"requestPut": {"key": bytes(format!("/registry/{place}/{name}")), "value": bytes(object.to_string())}})
 }
 
-/// The object has no version, because etcd keeps the version.
+/// Copies `kept`, with the fields of `wanted` and a new uid, and without a version, because etcd keeps versions.
 fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     let mut object = over(kept, wanted);
     let uid = kept["metadata"]["uid"].as_str().expect("a uid");

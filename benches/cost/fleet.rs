@@ -28,16 +28,16 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One of every `LEFT` nodes has its own network namespace. On such a node, an incident goes on after the repair of the
-/// other nodes.
+/// One of every `LEFT` nodes is in a second network namespace. On these nodes, an incident goes on after the repair of
+/// the other nodes.
 const LEFT: usize = 40;
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
 /// For the time `CHURN`, Services change `CHANGES` times per second.
 const CHANGES: u32 = 50;
 const CHURN: Duration = Duration::from_secs(60);
-/// The number of minutes without an API server. An agent waits longer after each failure, and its wait is longest after
-/// two minutes. So each later minute costs as much as the last measured minute.
+/// The number of minutes without an API server. An agent waits longer after each failure, but after two minutes its
+/// wait does not grow further. So each later minute costs as much as the last measured minute.
 const AWAY: usize = 5;
 /// The longest time until hundreds of agents see a change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -47,7 +47,7 @@ const PLACES: usize = 20_000;
 /// The greatest number of writes that an agent may send in a second while nothing happens.
 const MOST_WRITES: f64 = 0.02;
 /// The greatest number of reads that an agent sends at its start. If many agents start at once, a busy server refuses
-/// reads, and the agents repeat other reads too.
+/// reads. Then the agents also repeat reads that were not refused.
 const MOST_READS: f64 = 11.0;
 /// The greatest number of open watches of an agent: one for Services, and one for the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
@@ -251,7 +251,6 @@ impl<'a> Fleet<'a> {
             of.count() as f64 / self.size as f64
         };
         let count = |verbs: &[&str]| of(verbs, &|_| true);
-        // A busy server refuses reads, and the agents repeat these reads later.
         let is_busy = |code| code == 429 || code >= 500;
         let [reads, refused] = [false, true].map(|busy| of(&["get", "list"], &|code| is_busy(code) == busy));
         let writes = count(&["create", "patch", "update", "delete"]);

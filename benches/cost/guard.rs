@@ -27,14 +27,14 @@ const NODE_PORTS: usize = 2_000;
 const LASTS: Duration = Duration::from_secs(120);
 /// The greatest processor time of a guard at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
-/// The number of new Services, and the greatest wait in milliseconds. A wait lasts from the API server's answer until
-/// the NodePort is reserved.
+/// The number of new Services. `MOST_WAIT` is the greatest wait in milliseconds, from the API server's answer until the
+/// NodePort is reserved.
 const NEW: usize = 10;
 const MOST_WAIT: f64 = 1_000.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
-    // The range must contain NodePorts. With the default range, the guard would reserve nothing.
+    // The ephemeral port range must contain NodePorts. With the default range, the guard would reserve nothing.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
     cluster.api().create(&objects::node("n1", &PRIMARY));

@@ -13,13 +13,13 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The interval of scans. With a short interval, the benchmark has many scans. The unit of a result that depends on the
-/// interval is scans.
+/// The interval of scans. It is short, so that the benchmark has many scans. A result that depends on the interval is a
+/// number of scans, not a time.
 const INTERVAL: Duration = Duration::from_secs(2);
 const OFTEN: Duration = Duration::from_millis(5);
 const FIRST: u16 = 30_100;
-/// The longest time until the first verdict without an API server, in milliseconds. `CHANGE` is the longest time after
-/// a change of the cluster, in milliseconds.
+/// The longest time until the first verdict without an API server, in milliseconds. `CHANGE` is the longest time from a
+/// change of a Service until the scan that judges the change.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
@@ -58,7 +58,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         ),
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
-        // The finding must last for two scans. One scan may have begun before the change, and a part of an interval may
+        // The problem must last for two scans. One scan may have begun before the change, and a part of an interval may
         // pass.
         Row::alone("scans from a new listener to its finding", "scans", scans, Promise::AtMost(3.0)),
         Row::alone("scans from a change of a sysctl to the finding", "scans", settings, Promise::AtMost(2.0)),

@@ -27,8 +27,8 @@ const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
 /// The numbers of sockets on a node. The last numbers are for busy nodes.
 const SOCKETS: [usize; 4] = [2_000, 200_000, 500_000, 1_000_000];
-/// The default interval of scans, and the number of scans in a measurement of processor time. One of twenty scans reads
-/// all facts.
+/// The default interval of scans. `LOOKS` is the number of scans in a measurement of processor time: one of twenty
+/// scans reads all facts.
 const INTERVAL: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
@@ -58,7 +58,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         filled = *services;
         let is_promised = *services == SERVICES[2];
         let promise = if is_promised { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
-        // The kernel maps more or fewer pages of the program's file at each start.
+        // Each start maps a different number of pages of the program's file, so a promise needs several starts.
         let starts =
             (0..if is_promised { 3 } else { 1 }).map(|_| settled(binary, &cluster, filled, &directory).resident);
         let row = resident(services, SOCKETS[0], starts, promise);

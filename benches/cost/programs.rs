@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// The kernel applies the filter `RANGE`.
+/// Lists the listeners in `RANGE`. The kernel applies this filter.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }

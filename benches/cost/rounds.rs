@@ -1,4 +1,4 @@
-//! The compared programs run in turns, so that other work of the machine slows each program.
+//! The compared programs run in turns, so that other work of the machine slows all programs alike.
 
 use std::time::Instant;
 

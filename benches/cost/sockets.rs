@@ -34,7 +34,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         scans[0].push(point(&told, "agent, compared with ss"));
         scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
-        // Each run reads all descriptors, which takes seconds.
+        // Each run reads all descriptors, which takes seconds. So larger numbers are left out.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
             scans[2].push(point(&told, "process, compared with ss -p"));

@@ -37,7 +37,8 @@ const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
 const SOCKETS: usize = 500_000;
-/// The greatest number of scans. The problem must last for two scans, and one scan may have begun before the listener.
+/// The greatest number of scans until the finding. The problem must last for two scans, and one scan may have begun
+/// before the listener.
 const LATENCY: f64 = 3.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {

@@ -23,7 +23,7 @@ const SERVICES: u16 = 100;
 /// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// One of this number of scans also reads the facts that the agent reads seldom.
+/// One of twenty scans also reads the facts that the agent reads seldom.
 const RARELY: f64 = 20.0;
 /// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -128,8 +128,8 @@ impl Scanning {
                 before = after;
                 change();
             }
-            // Without pauses, the requests would keep another thread of the agent busy. This thread takes memory from
-            // the same heap.
+            // Without pauses, the requests would keep another thread of the agent busy, which shares its heap with the
+            // scanning thread.
             thread::sleep(PAUSE);
         };
         self.process.signal(Signal::SIGSTOP);

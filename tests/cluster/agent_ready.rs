@@ -9,7 +9,7 @@ use crate::{
     watch::calm,
 };
 
-/// The API server never answers a list request for `unread`.
+/// Returns the findings of a ready agent. The API server never answers the agent's list requests for `unread`.
 fn ready_without(unread: &'static str) -> Value {
     let fake = Fake::new(move |path, _| match path.starts_with(unread) {
         true => Reply::Silence,

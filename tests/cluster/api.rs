@@ -79,7 +79,7 @@ fn every_request_is_in_the_access_table_and_every_row_is_used() {
     assert_eq!(used.len(), rows_of_reading(), "rows without a request");
 }
 
-/// The number of rows in the access table for reading. The lab tests the rows for token reviews.
+/// The number of rows in [`ACCESS`] about requests that read facts. The lab tests the rows about token reviews.
 pub(crate) fn rows_of_reading() -> usize {
     ACCESS.iter().filter(|grant| grant.verbs != ["create"]).count()
 }

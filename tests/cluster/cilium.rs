@@ -1,4 +1,4 @@
-//! The settings of CiliumNodeConfigs. For one node, they override Cilium's ConfigMap.
+//! The settings of CiliumNodeConfigs, which override Cilium's ConfigMap on the selected nodes.
 
 use portreeve_facts::{Claimant, ProxyConfig, Source, Why};
 use serde_json::{Value, json};

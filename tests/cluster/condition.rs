@@ -26,7 +26,7 @@ const STATUS: &str = "/api/v1/nodes/n1/status?fieldManager=portreeve";
 const MERGE: &str = "application/strategic-merge-patch+json";
 const READY: &str = r#"{"type":"Ready","status":"True","reason":"KubeletReady","message":"kubelet is ready"}"#;
 
-/// Before the server keeps a patch, it gives each answer of `troubles` once.
+/// The server answers the first patches with the `troubles`, each once. Then it keeps patches.
 struct Server {
     fake: Fake,
     node: Arc<Mutex<Value>>,
@@ -71,7 +71,7 @@ impl Server {
         self.fake.requests().iter().filter(|path| path.as_str() == STATUS).count()
     }
 
-    /// The limit is long enough for a slow machine.
+    /// The time limit is long enough for a slow machine.
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..12_000 {
             match self.condition().filter(|condition| holds(condition)) {

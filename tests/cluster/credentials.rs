@@ -160,7 +160,7 @@ fn is_ended(path: &Path) {
         .expect("the process has ended");
 }
 
-/// The plug-in's token has already expired, so the plug-in runs again.
+/// The plug-in's token has already expired, so the next request runs the plug-in again.
 fn short_lived(more: &str) -> String {
     let ended = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";

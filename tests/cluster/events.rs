@@ -34,7 +34,7 @@ struct Kept {
     asked: Vec<(String, String, String)>,
 }
 
-/// An API server that knows only Events. Each of its first requests gets an unwanted answer.
+/// An API server that has only Events. Each of the `whims` is an error that answers one of the first requests.
 #[derive(Clone)]
 struct Server {
     address: String,
@@ -59,7 +59,7 @@ impl Server {
 
     fn client(&self) -> Client {
         let mut config = Config::new(self.address.parse().expect("an address"));
-        // The client does not retry requests, as in the crate `cluster`. The writer of Events retries them itself.
+        // As in the crate `cluster`, the client does not retry requests: the writer of Events retries them itself.
         config.default_retry = false;
         Client::try_from(config).expect("a client")
     }
@@ -184,7 +184,7 @@ fn raised() -> [Change; 1] {
     [Change::Raised(finding())]
 }
 
-/// The limit is long enough for a slow machine.
+/// The time limit is long enough for a slow machine.
 async fn counted(recorder: &Recorder, expected: Counters) {
     for _ in 0..3000 {
         if recorder.counters() == expected {

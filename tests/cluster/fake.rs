@@ -53,7 +53,7 @@ pub(crate) enum After {
     Goes,
 }
 
-/// Each entry is the path, with its query.
+/// Each entry is the path of a request, with its query.
 pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Copy, Default)]
@@ -264,7 +264,6 @@ fn serve(
     let connection = if keeps { "" } else { "Connection: close\r\n" };
     let head =
         format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\n{connection}\r\n");
-    // The client may have closed the connection. The test checks how the client reacts.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     sent.is_ok() && keeps
 }

@@ -120,7 +120,7 @@ fn a_cluster_that_may_not_be_read_is_reported() {
     assert_eq!(lint(&fake, "api").0, 2);
 }
 
-/// The code block of docs/lint.md in this language with these words.
+/// The first code block of docs/lint.md that is in `language` and contains `words`.
 fn example(language: &str, words: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/lint.md");
     let page = fs::read_to_string(page).expect("the page");

@@ -79,7 +79,7 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// `agent` gets the node, the path after the proxy, and the number of earlier requests for this path.
+/// `agent` gets the node, the path that the proxy requests from the agent, and the number of earlier requests for it.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -383,7 +383,7 @@ fn a_watch_prints_again_only_if_something_changed() {
     assert_eq!(findings.collect::<Vec<_>>(), [Some(0), None, Some(1)]);
 }
 
-/// The time at which all agents have scanned.
+/// The time of the scan in all snapshots of agents.
 static LOOKED: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
 
 pub(crate) fn snapshot(node: &str, port: u16) -> String {

@@ -165,7 +165,7 @@ fn a_node_that_reserves_all_ports_is_named_and_hides_no_other_node() {
     assert!((code, file.as_str()) == (2, "") && notes.contains("node greedy reserves the most"), "{file}{notes}");
 }
 
-/// Whether the kernel finds a port for an outgoing connection if this is the ephemeral range.
+/// Whether the kernel finds a port for an outgoing connection if the ephemeral range is `range`.
 fn connects(to: SocketAddr, range: &str) -> bool {
     fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");
     match TcpStream::connect(to) {

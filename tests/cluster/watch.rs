@@ -48,7 +48,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn of(view: &ClusterView) -> Self {
-        // A clone has its own notifications of changes.
+        // `facts` marks the changes as seen. The clone has its own mark, so `view` still reports the changes.
         Self { facts: view.clone().facts(), statuses: view.statuses() }
     }
 }
@@ -212,13 +212,13 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // The first change after a batch can arrive within 10 ms, and belongs to the batch. This change makes its own
-        // view, and the test does not count this view.
+        // The first change after a batch can arrive within 10 ms. It belongs to the batch, but makes a view of its own,
+        // which the test does not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }
-    // The limit is a sum. 32 batches may come at once. Each 100 ms allow one more batch. The first batches of the kinds
-    // of objects are 12. On a busy machine, the changes take longer.
+    // The limit is a sum: 32 batches at the same time, one batch for each 100 ms, and the 12 first batches of all
+    // kinds. On a busy machine, the changes take longer.
     let most = 32 + start.elapsed().as_millis() / 100 + 12;
     assert!(batches <= most, "{batches} batches of {edits} changes, and not {most}");
 }

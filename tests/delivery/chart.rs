@@ -120,8 +120,8 @@ fn each_profile_takes_what_it_says_and_no_more() {
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
-        // If `hostPID` is false, the field must be absent, as in the API server. Otherwise `kubectl apply` would always
-        // report a change.
+        // If `hostPID` is false, the field must be absent, as in the object of the API server. Otherwise `kubectl
+        // apply` would always report a change.
         let host_pid = if host_pid { json!(true) } else { Value::Null };
         assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &host_pid), "{profile}");
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");
@@ -467,8 +467,8 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// A user may remove these values. Without some of them, pods run on other nodes. Without the others, pods have no
-/// requests or no limits.
+/// A user may remove these values. Without one of the first three, pods run on other nodes. Without one of the last
+/// three, pods have no requests or no limits.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {

@@ -232,7 +232,7 @@ fn the_agent_knows_every_key_of_the_schema() {
     }
 }
 
-/// `Config::adopt` compares these keys. A running agent keeps the old values of these keys.
+/// `Config::adopt` compares the keys whose old values a running agent keeps.
 #[test]
 fn values_yaml_and_the_help_know_which_keys_take_effect_only_when_the_agent_starts_again() {
     let code = text("crates/agent/src/config.rs");

@@ -127,7 +127,7 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
         image.strip_prefix(&format!("docker.io/library/rust:{}-bookworm@sha256:", channel.expect("a channel")));
     assert!(digest.is_some_and(|it| it.len() == 64 && it.chars().all(|it| it.is_ascii_hexdigit())), "{image}");
     assert!(digest.is_some_and(|it| it.chars().collect::<BTreeSet<_>>().len() > 10), "{image}: this is no digest");
-    // tools/publish reads the name in deploy/names, and logs in.
+    // Only tools/publish logs in: it reads the registry's name in deploy/names.
     for name in WORKFLOWS {
         for (job, steps) in jobs(&parsed(&workflow(name))) {
             assert!(steps.iter().all(|step| step["with"]["registry"].is_null()), "{name}: {job}");

@@ -776,7 +776,7 @@ mod made {
         // instead of 430 KiB.
         let kinds = if arch == "amd64" { ["X86-64", "DYN (", " .relr.dyn "] } else { ["AArch64", "EXEC (", ""] };
         assert!(kinds.into_iter().all(has), "{arch}: {header}");
-        // The largest memory page that a kernel for arm64 uses.
+        // 0x10000 is the size of the largest memory page that a kernel for arm64 uses.
         let loaded: Vec<_> = header.lines().filter(|line| line.trim_start().starts_with("LOAD ")).collect();
         assert!(!loaded.is_empty(), "{arch}: {header}");
         assert!(arch == "amd64" || loaded.iter().all(|line| line.ends_with(" 0x10000")), "{arch}: {header}");

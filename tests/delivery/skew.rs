@@ -29,8 +29,8 @@ const BEFORE: [&str; 17] = [
     "socket",
 ];
 
-/// The keys that the agent no longer has. Each key has the reason, and the release that removed the key. After a
-/// release, a key stays for one more minor version.
+/// The keys that the agent no longer has. Each key has the reason, and the release that removed the key. A key that was
+/// in a release stays for one more minor version.
 const GONE: [(&str, &str); 1] = [("heartbeat", "before 0.1.0: the probe connects to the socket")];
 
 fn container(chart: &str) -> Value {

@@ -15,7 +15,7 @@ use crate::process::{ControlGroup, eventually};
 const NOBODY: u32 = 65534;
 
 /// A copy of the program that every user may run, and a directory for its temporary files. The path of the copy
-/// identifies its processes.
+/// identifies the processes of the demo.
 struct Copy {
     program: PathBuf,
     temporary: PathBuf,
@@ -133,7 +133,7 @@ fn root_is_not_needed_if_user_namespaces_are_allowed() {
 }
 
 /// The Ubuntu setting `apparmor_restrict_unprivileged_userns` keeps users from making user namespaces. Other test
-/// machines do not have this file, so the test makes the file in a private mount.
+/// machines do not have the file of this setting, so the test makes the file in a private mount.
 #[test]
 fn the_check_gives_users_their_namespaces_on_a_machine_of_a_forge_and_nowhere_else() {
     let check = "cd /proc/sys/kernel; last=$(cat cap_last_cap); mount -t tmpfs tmpfs /proc/sys/kernel; cd /proc/sys/kernel; \

@@ -23,7 +23,7 @@ fn wanted() -> NodeQuery {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
-        // Parallel tests may have many connections.
+        // Otherwise, the many connections of parallel tests could make the scan skip clients.
         bound_on_purpose: true,
         ..NodeQuery::default()
     }
@@ -101,7 +101,7 @@ fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
     let program = Path::new(env!("CARGO_BIN_EXE_portreeve"));
     let as_root = snapshot(&mut Command::new(program));
 
-    // Other users may not be able to read the build directory.
+    // Other users may be unable to read the build directory, so they run a copy of the program.
     let place = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("access for other users");
     let copy = place.path().join("portreeve");

@@ -1,5 +1,5 @@
-//! The modules are those of `crates/kernel/src`: each reader runs against a real kernel, in private network namespaces.
-//! The tests need root.
+//! The readers of `crates/kernel/src` run on a real kernel, in private network namespaces. Most modules here have the
+//! name of the tested module. The tests need root.
 
 #![allow(clippy::disallowed_methods, reason = "makes the nodes for the readers")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]

@@ -155,8 +155,8 @@ impl NamedHierarchy {
 }
 
 impl Drop for NamedHierarchy {
-    /// If all its groups are gone, the kernel removes a hierarchy a moment after the last unmount. A hierarchy that the
-    /// kernel keeps stays until the next boot.
+    /// The kernel removes a hierarchy without groups a moment after the last unmount. A hierarchy that the kernel keeps
+    /// stays until the next boot.
     fn drop(&mut self) {
         let group = self.group();
         for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
@@ -204,7 +204,7 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     let _namespace = Namespace::enter();
     let hierarchy = NamedHierarchy::mount("pods");
     let runtime = ControlGroup::make("of-the-runtime", "here");
-    // In cgroup2, the process is in the group of the container runtime. In version 1, it is in the group of the pod.
+    // In cgroup2, the process is in the container runtime's group. In version 1, the process is in the pod's group.
     let procs = hierarchy.group().join("cgroup.procs");
     let joining = format!(
         "open my $f, '>', '{}' or die $!; print $f $$ or die $!; close $f or die $!; {LISTEN}",

@@ -87,8 +87,7 @@ fn no_connection_opens_if_every_ephemeral_port_is_reserved() {
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable, "{error}");
 }
 
-/// The kernel answers the first read of this file with as many bytes as the read asks for. A second read returns
-/// nothing.
+/// The first read of this file returns at most as many bytes as the reader requests. A second read returns nothing.
 #[test]
 fn a_long_reserved_list_is_read_to_its_end() {
     let _namespace = Namespace::enter();

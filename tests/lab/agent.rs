@@ -62,7 +62,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// The arguments name the proxy mode, because no running proxy reports the mode to the agent.
+    /// Flags that give the agent the proxy mode, because no proxy runs that could report the mode.
     pub const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
@@ -144,12 +144,12 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     });
     drop(agent);
 
-    // The server writes a request into its log a moment after the client has the answer.
+    // The API server logs a request a moment after it has sent the answer.
     let has = |verb: &str, path: &str| {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
     };
-    // A watch begins with the present objects, so the agent does not list these objects.
+    // The first lines of a watch are the existing objects, so the agent sends no list request for them.
     for path in ["/api/v1/services", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(has("watch", path).code, 200, "{path}");
     }
@@ -232,7 +232,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     }));
     let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
     until("role in force", || {
-        // The ConfigMap does not exist, so a user with the right gets the answer *NotFound*.
+        // The ConfigMap does not exist. So *NotFound*, not *Forbidden*, shows that the user has the right.
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);

@@ -1,4 +1,4 @@
-//! A listener on a NodePort becomes a message, through the agent, Prometheus and Alertmanager as users install them.
+//! A listener on a NodePort becomes a finding of the agent, an alert in Prometheus, and a message of Alertmanager.
 
 use std::{net::TcpListener, path::Path};
 

@@ -18,10 +18,10 @@ const APPLETS: [&str; 14] = [
     "sh", "mount", "mkdir", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff",
     "true",
 ];
-/// The pod uid in the control group of the server that `init-alone` starts.
+/// The uid of a pod. `init-alone` starts a server in a control group whose path contains this uid.
 const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
-/// A guest that emulates each instruction needs a minute on an idle machine, and many minutes beside other tests.
+/// QEMU emulates each instruction: the guest needs a minute on an idle machine, and many minutes beside other tests.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Returns the guest's output between the lines `begin NAME` and `end NAME`, and the exit code.
@@ -114,7 +114,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     let document: Value =
         serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
     assert_eq!(document["findings"], json!([]), "{document:#}");
-    // The loaded modules show that the agent listed sockets with sock_diag, not from text.
+    // The kernel loads these modules when a program lists sockets with sock_diag, not from the text files of `/proc`.
     let listed = of("modules").0;
     for module in ["tcp_diag", "udp_diag", "inet_diag"] {
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");

@@ -15,7 +15,7 @@ use crate::parts::{
     Answer, ControlPlane, PORTREEVE, Person, Plugin, WholeNode, ask, enter_alone, events, reasons, until,
 };
 
-/// The commands in the chart's README.
+/// The chart's README has these commands for the namespace.
 const PREPARE: [&str; 2] = [
     "kubectl create namespace portreeve",
     "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",

@@ -22,8 +22,8 @@ const PARTS: usize = 4;
 /// NodePort.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
-/// The allowed growth of memory from one part to the next, as a fraction: a tenth of the memory that leaked Services
-/// would need.
+/// The allowed growth of memory from one part to the next, as a fraction. Leaked Services would cause ten times this
+/// growth.
 const NOISE: f64 = 0.05;
 const CONNECTIONS: usize = 50;
 const PLACE: &str = "127.0.0.1:29517";

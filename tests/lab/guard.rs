@@ -269,7 +269,7 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
     assert!(metrics.contains("portreeve_guard_"), "{metrics}");
 
-    // After a restart, the guard's pod keeps its reserved ports.
+    // A restart of the guard must keep the reserved ports.
     node.machine.run(&["kill", "-KILL", &pid.to_string()]);
     until("another process", || guard_of(&node).filter(|new| *new != pid));
     assert!(reserved().contains(port), "a restart leaves no port free");

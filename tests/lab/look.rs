@@ -45,7 +45,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Portreeve must find the facts about the node without flags.
+    /// Runs `check` without flags: Portreeve must find the facts about the node by itself.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
         Self::check_with(&[], kubeconfig)
@@ -56,7 +56,7 @@ impl Look {
         Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))
     }
 
-    /// No cluster has the objects yet.
+    /// Runs `check` on manifests of objects that no cluster has yet.
     #[track_caller]
     pub fn before(rule: &str, manifests: &str) -> Self {
         let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];

@@ -1,6 +1,6 @@
-//! The binary, for example `portreeve check`, against the real programs: kube-apiserver, kube-proxy, and packets.
+//! Tests of the binary with real programs, for example kube-apiserver and kube-proxy, and with real packets.
 //!
-//! The tests need root and the programs that `make lab` and `make nightly` install. The tests fail without them.
+//! The tests need root and the programs that `make lab` and `make nightly` install. Otherwise they fail.
 
 #![allow(clippy::disallowed_methods, reason = "makes the worlds that the program looks at")]
 #![allow(clippy::print_stderr, reason = "says where the logs of a failing test are")]

@@ -1,5 +1,5 @@
-//! kube-proxy 1.23.6, the last version that holds each NodePort with a socket. The proxy's limit of file descriptors is
-//! the old default for a process.
+//! kube-proxy 1.23.6, the last version that holds each NodePort with a socket. The proxy may open 1024 file
+//! descriptors, the old default limit of a process.
 
 use std::{io::ErrorKind, net::TcpListener};
 

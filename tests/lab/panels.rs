@@ -9,7 +9,7 @@ pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
 pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
-/// Longer names come first, because `$name` is also the beginning of `$namespace`.
+/// Values for the dashboards' variables. Longer names come first: `$name` is also the beginning of `$namespace`.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
@@ -32,7 +32,7 @@ pub struct Question {
     pub is_instant: bool,
 }
 
-/// Queries about one node are about `n1`.
+/// The queries of all panels. A query about one node is about `n1`.
 pub fn questions(rate_interval: &str, range: &str) -> Vec<Question> {
     let of = |(dashboard, node)| {
         let panels = panels(dashboard);

@@ -59,7 +59,7 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
     // The agent has the rights of the chart's default profile: no capability.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
-    // No proxy runs on this node, so the agent of this node reports rules that cannot judge.
+    // No proxy runs on the node `n2`, so the agent of `n2` reports rules that cannot judge.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();

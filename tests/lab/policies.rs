@@ -203,7 +203,7 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
 }
 
-/// A user can write this owner reference, too.
+/// Returns the pod with an owner reference, as a controller writes it. A user can write the same owner reference.
 fn made_by(kind: &str, mut pod: Value) -> Value {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
@@ -224,7 +224,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     // A pod that the controller of an older workload makes again, for example after a node failed.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        // Members of the group `system:masters` have all rights. The two requests differ only in the name of the user.
+        // Members of the group `system:masters` have all rights. So only a policy can deny the request.
         let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
@@ -274,7 +274,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     }
 }
 
-/// If a policy has had no binding once, kube-apiserver loses the ConfigMaps that are its parameters
+/// After a time without a binding of a policy, kube-apiserver loses the ConfigMaps that are the policy's parameters
 /// (kubernetes#141015).
 #[test]
 fn policies_that_are_made_anew_judge_as_before() {

@@ -23,7 +23,7 @@ use crate::parts::{
 const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
-/// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of their ServiceAccount.
+/// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of the file's ServiceAccount.
 pub struct World {
     pub cluster: ControlPlane,
     agent: Agent,
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-/// The default audience is the API server.
+/// Without an audience, the token is for the API server.
 #[track_caller]
 fn token(cluster: &ControlPlane, account: &str, audience: Option<&str>) -> String {
     let audience = audience.map(|audience| format!("--audience={audience}"));

@@ -1,4 +1,4 @@
-//! The real kubelet refuses a pod that names its node in the spec, because another pod of this node has the hostPort.
+//! The real kubelet refuses a pod that names its node in the spec, because another pod there has the same hostPort.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};

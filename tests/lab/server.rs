@@ -111,7 +111,7 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
              metadata: {{name: {name}}}\nspec: {{type: NodePort, ports: [{port}]}}\n"
             ),
         );
-        // The API server would refuse the unknown fields in the file without `--validate=false`.
+        // Without `--validate=false`, the API server would refuse the unknown fields in the file.
         let words = format!("kubectl create --dry-run=server --validate=false -o json -f {file}");
         let (_, made, refusal) = admin.types(&words);
         let made: Value = serde_json::from_str(&made).unwrap_or_else(|_| panic!("{name}: {refusal}"));

@@ -28,7 +28,7 @@ const AGENTS: u16 = 5_000;
 /// The number of agents that report the same mistake.
 const AFFECTED: u16 = 31;
 const PORT: u16 = 29517;
-/// The proxy of the API server does not connect to loopback addresses.
+/// The first two bytes of the agents' addresses. The API server's proxy does not connect to loopback addresses.
 const NETWORK: [u8; 2] = [10, 77];
 const AT_ONCE: u16 = 8;
 
@@ -58,7 +58,7 @@ fn answer(number: u16) -> String {
     json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
-/// Agents from the number `hung` on accept connections and send nothing.
+/// Serves all agents. An agent whose number is at least `hung` accepts connections and sends nothing.
 fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();
@@ -173,7 +173,7 @@ impl Asking {
         Self { child, directory }
     }
 
-    /// Returns the exit code, standard output, standard error, and the peak of memory as the kernel writes it.
+    /// Returns the exit code, standard output, standard error, and the peak of memory, in the kernel's format.
     fn end(mut self) -> (i32, String, String, String) {
         let status_file = format!("/proc/{}/status", self.child.id());
         let mut most = String::new();

@@ -24,7 +24,7 @@ use crate::{
 
 const SCRIPT: &str = include_str!("before");
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
-/// `kubeVersion` is the oldest version on which the chart installs.
+/// A file of the chart. Its `kubeVersion` is the oldest version of Kubernetes on which the chart installs.
 const CHART: &str = include_str!("../../deploy/chart/Chart.yaml");
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 
@@ -229,8 +229,8 @@ fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_rollbacks_w
 
     let install = format!("{INSTALL_BEFORE} --set config.interval=2s --set resources.requests.cpu=20m");
     let upgrade = format!("{UPGRADE} --set image.repository=registry.example/portreeve");
-    // The columns: a command, the version that it installs, and whether the chart is the old chart. The old chart sets
-    // no affinity.
+    // The columns: a command, the version that the command installs, and whether the chart is the old chart. The old
+    // chart sets no affinity.
     for (line, program, is_old_chart) in [
         (&*install, before, true),
         (&format!("{upgrade} --set image.tag=before"), before, false),

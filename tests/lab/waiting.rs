@@ -12,7 +12,7 @@ const RULE: &str = "pod-waits-for-port/pod";
 #[track_caller]
 pub fn make_room(cluster: &ControlPlane) {
     let old = objects::node("n1", &PRIMARY);
-    // Deletes the Node of the stage, because this Node has no capacity for pods.
+    // Deletes the existing Node, because it has no capacity for pods.
     cluster.api().delete(&old);
     for mut node in [old, objects::node("n2", &["192.0.2.9"])] {
         node["metadata"]["labels"] = json!({"kubernetes.io/hostname": node["metadata"]["name"]});

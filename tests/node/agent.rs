@@ -251,7 +251,6 @@ fn it_ends_at_a_signal_and_logs_its_state_at_another() {
 #[test]
 fn it_ends_while_no_server_answers() {
     let stage = web();
-    // The API server and the proxy accept connections, but they never answer.
     let silent = |place| TcpListener::bind(place).expect("the port is free");
     let (server, _proxy) = (silent("127.0.0.1:0"), silent("127.0.0.1:10249"));
     let address = server.local_addr().expect("an address");

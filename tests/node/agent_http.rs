@@ -13,7 +13,7 @@ use crate::{
     stage::Stage,
 };
 
-/// More descriptors than an agent ever needs, and far fewer than the number of clients.
+/// A number of descriptors: more than an agent ever needs, and far fewer than the number of clients.
 const FEW: f64 = 100.0;
 
 #[track_caller]
@@ -119,7 +119,7 @@ fn without_an_api_server_findings_and_snapshots_are_read_at_the_socket_only() {
     }
 }
 
-/// Each Service has the fields that make a snapshot long.
+/// A node whose cluster has many Services. Each Service has the fields that make a snapshot long.
 fn crowded(services: u32) -> Stage {
     (0..services).fold(web(), |stage, number| {
         stage.document(&format!(

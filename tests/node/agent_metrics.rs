@@ -50,7 +50,7 @@ impl Prometheus {
         until(answer).unwrap_or_else(|| panic!("{query}: {}", fs::read_to_string(&self.log).unwrap_or_default()))
     }
 
-    /// The expression must have one series.
+    /// Waits until the value of the expression fits. The expression must have one series.
     #[track_caller]
     fn is(&self, expression: &str, fits: impl Fn(f64) -> bool) {
         let one = |data: &Value| data["result"][0]["value"][1].as_str()?.parse().ok().filter(|value| fits(*value));

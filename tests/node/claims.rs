@@ -1,4 +1,4 @@
-//! Other claims on a NodePort's number: hostPorts, external IPs, older listeners, and health checks that another
+//! Other claims to the port of a NodePort: hostPorts, external IPs, older listeners, and health checks that another
 //! program or a connection blocks.
 
 use std::net::TcpListener;
@@ -82,8 +82,8 @@ fn a_health_check_that_names_its_service_is_served() {
 
 #[test]
 fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
-    // The stage gets the API server's Pod. Without any Pod in the file, Portreeve would not know which pods need a
-    // port.
+    // `node_port_range` adds the API server's Pod. Without any Pod in the file, Portreeve would not know which pods
+    // need a port.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let scan = stage.check(&["--proxy-mode", "iptables"]);

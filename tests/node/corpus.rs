@@ -1,8 +1,8 @@
 //! Healthy nodes as in practice: real sockets of processes with the usual names cause no finding above info. Each test
 //! then makes one conflict that a rule must report. So a test also shows that the rules read the node.
 //!
-//! The sockets, processes and addresses are real. A test process answers for kube-proxy. For ipvs, the test makes only
-//! a link with the right name. `tests/lab/healthy.rs` tests real proxies.
+//! The sockets, processes and addresses are real. A test process answers in place of kube-proxy. For ipvs, the test
+//! makes only a link with the right name. `tests/lab/healthy.rs` tests real proxies.
 
 use crate::named::name;
 use std::{
@@ -282,7 +282,7 @@ fn resolvers_on_loopback_and_link_local_addresses() {
     ip("address add 169.254.20.10/32 dev nodelocaldns");
     ip("link set nodelocaldns up");
     let _cache = Daemon::start("node-cache", &["udp/169.254.20.10:53", "tcp/169.254.20.10:53", "tcp/127.0.0.1:30053"]);
-    // A resolver listens on loopback, on the number of the NodePort. In nftables and ipvs mode, the proxy serves no
+    // A resolver listens on loopback, on the port that is the NodePort. In nftables and ipvs mode, the proxy serves no
     // NodePorts on loopback.
     let loopback = Daemon::start("dnsmasq", &["udp/127.0.0.1:30053"]);
     for mode in ["nftables", "ipvs"] {

@@ -324,8 +324,8 @@ fn an_entry_that_another_program_adds_at_any_system_call_of_a_write_stays() {
     let file = File::options().write(true).open(LIST).expect("the list");
     // The record has the state before the write, until the guard has confirmed the write.
     let is_writing = || fs::read_to_string(state(&stage)).is_ok_and(|record| record.contains("\"before\""));
-    // Each run adds one entry, one system call later than the last run. If every attempt of the guard met a new entry,
-    // the guard would end without a write.
+    // In each run, the test adds one entry, one system call later than in the last run. If every attempt of the guard
+    // met a new entry, the guard would give up.
     for at in 0.. {
         let (mut calls, port) = (0, 40_000 + 2 * at);
         let code = traced(&stage, "--once", || {
@@ -408,7 +408,7 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 #[test]
 fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
     let stage = sysctl_range(Stage::new().document(POD));
-    // One write is too short for all entries of the other programs, and for all entries of the guard.
+    // The entries of the other programs are too long for one write. The entries of the guard are too long, too.
     let file = File::options().write(true).open(LIST).expect("the list");
     for first in [50001u16, 51001, 52001] {
         let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();

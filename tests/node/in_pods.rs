@@ -1,5 +1,4 @@
-//! Pods with their own network. Each pod is a process. The process is in a control group with a name as kubelet gives
-//! it.
+//! Pods with their own network. Each pod is a process in a control group. The name of the group has kubelet's format.
 
 use std::{
     fs,

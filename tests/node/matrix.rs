@@ -101,7 +101,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
         assert!(evidence.contains(part), "{part:?} in {evidence}");
     }
     assert!(!evidence.contains("to 192.0.2.1, 192.0.2.2"), "the second address keeps the listener: {evidence}");
-    // A file of Services does not show which ports are hostPorts of Pods. So the remedy offers no free number.
+    // A file of Services does not show which ports are hostPorts of Pods. So the remedy offers no free port.
     assert!(finding.remedy().contains("kubectl -n default edit service web"), "{}", finding.remedy());
 }
 

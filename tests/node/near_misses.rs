@@ -118,7 +118,7 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // The rule reads these objects: it reports a third object that differs from them.
+    // The rule judges such objects: the rule reports a third Service, with a written port of the dynamic band.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }

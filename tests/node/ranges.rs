@@ -61,8 +61,8 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
-/// Scans for at most twenty seconds, until the kernel has repeated the client's SYN. The kernel repeats it after about
-/// one second.
+/// Scans for at most twenty seconds, until the kernel has repeated the client's SYN. The kernel repeats the SYN after
+/// about a second.
 fn scan_client(stage: &Stage, mode: &str) -> Scan {
     for _ in 0..40 {
         let scan = stage.check(&["--proxy-mode", mode]);

@@ -119,7 +119,7 @@ impl Stage {
         path
     }
 
-    /// The file is removed with the stage.
+    /// A path in the stage's directory. The directory is removed with the stage.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -164,7 +164,8 @@ fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    // Each rule leaves packets of the tunnel in conntrack: it matches another port, answers, or only some clients.
+    // Each rule leaves packets of the tunnel in conntrack: it matches only another port, only answers, or only some
+    // clients.
     iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
     iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
     iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");

@@ -31,7 +31,7 @@ fn a_virtual_address_and_the_older_name_of_this_node_are_no_peers() {
     }
 }
 
-/// kube-vip announces the address on this host.
+/// Adds a Service whose address kube-vip announces on `host`.
 fn announced(stage: Stage, address: &str, host: &str) -> Stage {
     stage.document(&format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  {{name: front, namespace: edge, uid: uid-front, annotations: \

@@ -15,7 +15,8 @@ fn scan(stage: &Stage) -> Scan {
     Scan::of(nobody.args(["-o", "json"]))
 }
 
-/// Every user may read the manifest and the copy of the binary. The copy is deleted with the returned directory.
+/// A command that runs a copy of the binary as uid 65534. Every user may read the copy and the manifest. The copy is
+/// deleted with the returned directory.
 pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     let root = stage.command(command);
     let place = TempDir::new().expect("a directory");

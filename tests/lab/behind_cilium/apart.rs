@@ -9,8 +9,8 @@ use super::{
     shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, SECOND, Shape, balance, expose},
 };
 
-/// The name of the base configuration. Recordings of other configurations have only the differences from the recording
-/// of the base configuration.
+/// The name of this module's base configuration. The recordings of the module's other configurations contain only
+/// differences from the recording of `apart`.
 pub const APART: &str = "apart";
 
 /// The addresses to which listeners are bound: all addresses of a family, a second address of Cilium's device, and an

@@ -1,5 +1,4 @@
-//! The clients and their places: the vantage points of a node with Cilium, and a network namespace on the node that
-//! belongs to no pod.
+//! The clients and their places: the vantage points of a node with Cilium, and a network namespace without a pod.
 
 use std::{
     collections::BTreeMap,
@@ -22,11 +21,11 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum From {
     At(Vantage),
-    /// A network namespace of the node that Cilium did not make.
+    /// A network namespace on the node. Cilium did not make this namespace.
     Namespace,
 }
 
-/// The place of the client, and the address that the client queries at each port.
+/// The place of the client, and the address whose ports the client queries.
 pub type Place = (From, IpAddr);
 
 pub struct Everybody<'a> {

@@ -22,7 +22,7 @@ fn a_host_port_in_the_node_port_range_is_ignored_and_told_and_one_beside_it_is_s
     let node = Behind::start_of(Release::Newest, &[], &PRIMARY);
     let _served = node.pod.run(|| Held::on(&to("::"), Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses: Vec<&str> = node.addresses.iter().map(String::as_str).collect();
-    // The agent applies the hostPorts in order. The hostPort outside the range is the last.
+    // cilium-agent applies the hostPorts in this order. The last hostPort is outside the NodePort range.
     for port in [30600, 8600] {
         let pod = objects::host_port_pod(&format!("edge-{port}"), "TCP", port, None);
         node.cluster.api().create_running(&pod, &addresses);

@@ -2,7 +2,7 @@
 
 use crate::parts::{Namespace, ip};
 
-/// Cilium finds the first and the second link by itself, but not the third link.
+/// The addresses on three links, two for each link. Cilium finds the first two links by itself, but not the third link.
 pub const ON_LINKS: [&str; 6] =
     ["203.0.113.1", "2001:db8:a::1", "203.0.113.65", "2001:db8:b::1", "203.0.113.129", "2001:db8:c::1"];
 

@@ -1,5 +1,5 @@
-//! Connections of pods that leave the node with the node's address. iptables or Cilium itself masquerades these
-//! connections.
+//! Connections that leave a pod, and leave the node with the node's address. iptables or Cilium itself masquerades
+//! these connections.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 

@@ -45,9 +45,9 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The addresses of the listeners. In each family: the wildcard, the node's primary address, the second address of
-/// Cilium's device, an address of `lo`, an address of an excluded device, and loopback. The last five are two
-/// IPv4-mapped addresses, a socket for IPv6 only, and two sockets of the device `eth0`.
+/// The addresses of the listeners. In each family: the wildcard, the primary address, the second address of Cilium's
+/// device, an address of `lo`, an excluded device's address, and loopback. After the two families: two IPv4-mapped
+/// addresses, a socket for IPv6 only, and two sockets of the device `eth0`.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
     to(PRIMARY[0]),
@@ -68,10 +68,10 @@ static BOUND: [Bind; 17] = [
     Bind { name: ":: on eth0", device: Some("eth0"), ..to("::") },
 ];
 
-/// The name of the configuration in which no program serves Services.
+/// The name of the configuration in which Cilium does not replace kube-proxy.
 const BESIDE: &str = "no-replacement";
 
-/// The name of the base configuration. Recordings of other configurations have only the differences from it.
+/// The name of the base configuration. Most other recordings contain only differences from its recording.
 const DEFAULT: &str = "default";
 
 /// The name of the configuration in which Cilium chooses its devices from more links. The recording of this
@@ -80,7 +80,7 @@ const DETECTED: &str = "detected";
 
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
-/// An empty value removes a setting.
+/// Settings of Cilium in addition to the lab's settings. An empty value removes a setting of the lab.
 type Further = [(&'static str, &'static str)];
 
 struct Told<'a> {

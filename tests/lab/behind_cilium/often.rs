@@ -1,5 +1,5 @@
-//! Tests one setting after the other: the settings with which Cilium answers differently. These tests are the shard
-//! `cilium` of `make nightly`.
+//! Tests the settings that change Cilium's answers, one after the other. These tests are the shard `cilium` of `make
+//! nightly`.
 
 use super::{BESIDE, Further, Told, ask_some};
 

@@ -10,7 +10,7 @@ use crate::{
     verdicts::binds::Bind,
 };
 
-/// The addresses of an endpoint on another node. The client has these addresses, too.
+/// The addresses of an endpoint on another node. In the tests, the client has these addresses.
 pub const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
 
 /// The second addresses of Cilium's device.
@@ -171,7 +171,7 @@ impl Shape {
     }
 }
 
-/// The EndpointSlice has the label that the controller would copy from the Service.
+/// Returns an EndpointSlice with the label that the controller would copy from the Service.
 fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let mut slice = objects::endpoint_slice(service, endpoint, family);
     if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {

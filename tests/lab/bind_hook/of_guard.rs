@@ -1,4 +1,4 @@
-//! `portreeve guard --bind` with a real API server: its Events about binds of processes in a control group of the test.
+//! The Events of `portreeve guard --bind` about processes in the test's control group, with a real API server.
 
 use std::{
     fs::{self, File},
@@ -43,7 +43,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// The guard's program and arguments follow `command`.
+    /// Starts the guard through `command`, which gets the guard's program and arguments.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
@@ -172,7 +172,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
     let note = on_pod["note"].as_str().expect("a note");
     assert!(note.contains("and process squatter of pod shop/edge called bind for 0.0.0.0:30080/tcp"), "{note}");
-    // Equal binds add only one Event.
+    // Repeated equal binds add no further Event.
     for _ in 0..5 {
         assert_eq!(squat(&container), 0);
     }
@@ -246,7 +246,7 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
         Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
     });
     sleep(Duration::from_secs(1));
-    // The next pod of the proxy has another control group.
+    // A new pod of the proxy has a new control group.
     let _proxy = holding(&next);
     until("its socket", || is_held(30080).then_some(()));
     cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
@@ -284,8 +284,8 @@ fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
     let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
-    // Without changes of objects, the API server confirms a watch once a minute. So the claims become older than
-    // `--stale`.
+    // While no object changes, the API server confirms a watch only once a minute. Meanwhile the claims become older
+    // than `--stale`.
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
     until("its count", || {
         Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
@@ -372,8 +372,8 @@ fn an_event_that_the_api_server_refuses_is_counted_and_the_next_one_is_written_o
     grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
     let mut groups = 0..;
     until("the Event of another group", || {
-        // Each attempt binds in a new control group, because the API server refuses Events until the new role is in
-        // force.
+        // Until the new role is in force, the API server refuses Events, and the guard does not write them again. So
+        // each attempt binds in a new control group, about which the guard writes a new Event.
         let another = groups.next().map(|number| group.below(&format!("g{number}"))).expect("endless");
         assert_eq!(squat(&another), 0);
         events(&cluster, "default", "ReportBind").into_iter().next()

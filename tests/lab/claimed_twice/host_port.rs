@@ -76,7 +76,7 @@ fn pods_that_the_scheduler_will_leave_pending_are_told_of_the_same_manifests_bef
         ("on every node and on one", [every(host(8009)), only("n1", host(8009))], true),
         ("numbers", [every(host(8010)), every(host(8011))], false),
     ];
-    // Creates all workloads before the scheduler's first answer is read, because scheduling takes time.
+    // Creates all workloads before the test waits for the scheduler, because scheduling takes time.
     let told = pairs.iter().enumerate().map(|(index, (what, pair, conflict))| {
         let pair = [0, 1].map(|which: usize| workload(&format!("it-{index}-{which}"), &pair[which]));
         let told = before(RULE, &pair);

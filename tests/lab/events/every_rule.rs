@@ -55,8 +55,7 @@ fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
 
     let mut told = 0;
     for rule in RULES {
-        // Each writer stands for a new agent. A writer gets few findings, because an agent may send ten requests at
-        // once.
+        // Each writer stands for a new agent, and gets few findings: an agent may send at most ten requests at once.
         for findings in sayings(&stage, rule, &objects).chunks(3) {
             let count = u64::try_from(findings.len()).expect("a few");
             told += count;

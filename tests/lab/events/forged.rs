@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::kubectl;
 
-/// The longest annotations that the API server accepts. With these annotations, an Event is longer than the agent's
+/// The length of the longest annotation that the API server accepts. An Event with this annotation exceeds the agent's
 /// read limit.
 const LONG: usize = (256 << 10) - "long".len();
 
@@ -37,7 +37,7 @@ fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
         agent.until(found);
         let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
         assert_eq!(told, ["ConnectionOnPort"]);
-        // The agent cannot read the forged Event. So it does not report the end of the problem.
+        // The agent cannot read the forged Event. So the agent does not report the end of the problem `wanted`.
         agent.clear([&wanted, &other]);
         agent.until(Counters { written: 2, failed, ..found });
         agent.is_idle();

@@ -20,7 +20,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
         fs::rename(next, directory.path().join("clock")).expect("a swap");
     };
     set("+0");
-    // The library changes only the time of day. Clocks that measure time spans run normally.
+    // libfaketime changes only the time of day. Clocks that measure time spans run normally.
     let library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1";
     let file = format!("FAKETIME_TIMESTAMP_FILE={}", directory.path().join("clock").display());
     let words =

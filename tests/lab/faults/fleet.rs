@@ -51,7 +51,7 @@ impl Fleet {
         Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
     }
 
-    /// An agent's index in the list is its node's number.
+    /// Starts the agents of the nodes with these numbers. The index of an agent in `agents` is its node's number.
     #[track_caller]
     fn start(&mut self, numbers: Range<usize>, interval: &str) {
         let started = numbers.clone().map(|number| {
@@ -110,8 +110,8 @@ impl Fleet {
         of_services.filter(|it| it.verb == "list" || it.uri.contains("sendInitialEvents=true")).count()
     }
 
-    /// For each text of an Event about a Service, the nodes that wrote the Event. While a server is too busy for a
-    /// watch of endpoints, nodes write another text.
+    /// The texts of the Events about a Service, each with the nodes that wrote this text. If the server was too busy
+    /// for a node's watch of endpoints, the node's text is different.
     #[track_caller]
     fn told(&self, service: &str) -> BTreeMap<String, Vec<String>> {
         let mut told = BTreeMap::<String, Vec<String>>::new();

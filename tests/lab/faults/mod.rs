@@ -1,4 +1,4 @@
-//! Faults of the real API server, etcd and kube-proxy: each comment is an entry of `docs/faults.md`.
+//! Faults of the real API server, etcd and kube-proxy. The tests' comments are the entries of `docs/faults.md`.
 
 mod busy;
 mod clock;

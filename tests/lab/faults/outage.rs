@@ -12,7 +12,7 @@ use crate::{
 
 /// The resources that the agent watches all the time. The agent reads Nodes and settings only at intervals.
 const WATCHED: [&str; 2] = ["services", "pods"];
-/// The age in seconds from which facts show an outage: twice the default time limit of a request.
+/// Facts that are older than this number of seconds (twice the default time limit of a request) show an outage.
 const LONG: f64 = 20.0;
 
 /// One pod serves all Services.

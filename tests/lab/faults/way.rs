@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{FOUND, Node, age, serve, squat, until_found, until_told};
 use crate::parts::{Relay, objects, until, until_within};
 
-/// The age in seconds from which facts show an outage.
+/// Facts that are older than this number of seconds show an outage.
 const LONG: f64 = 20.0;
 /// The test's time limit for the end of a silent watch. The agent ends such a watch after 90 s (`idle_timeout`).
 const SILENCE: Duration = Duration::from_secs(180);

@@ -96,7 +96,7 @@ impl Agent {
         Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// Starts an agent in a pod of node `n1` with these files of the service account, and waits for its first scan. The
+    /// Starts an agent of node `n1` as in a pod, with the files in `service_account`, and waits for its first scan. The
     /// API server's Service has no working endpoint.
     #[track_caller]
     pub fn in_pod(service_account: &Path, arguments: &[&str]) -> Self {
@@ -106,7 +106,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
-    /// The agent's program and arguments follow `words`.
+    /// Starts the agent through the command `words`, which gets the agent's program and arguments.
     #[track_caller]
     pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
@@ -171,7 +171,7 @@ impl Agent {
 
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // Leaves out the scan that is running now.
+        // The scan that is running now does not count.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()

@@ -44,7 +44,7 @@ impl Api {
     }
 
     fn by(runtime: Runtime, config: Config) -> Option<Self> {
-        // A client belongs to one runtime.
+        // Makes the client inside the runtime, because a client belongs to one runtime.
         let client = runtime.block_on(async { Client::try_from(config) }).ok()?;
         Some(Self { runtime, client })
     }

@@ -118,7 +118,7 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         Self::join(&Self::outside());
-        // A thread may leave its group a moment after its end.
+        // A thread that has ended leaves the group a moment later, so the removal is repeated.
         super::until("end of a control group", || fs::remove_dir(&self.0).ok());
     }
 }
@@ -133,7 +133,7 @@ pub struct Cilium {
 }
 
 impl Cilium {
-    /// Creates the objects that the agent needs in a cluster without Cilium, and the Node with the given addresses.
+    /// Creates the Node with the given addresses, and other objects that must exist before Cilium's agent starts.
     #[track_caller]
     pub fn prepare(cluster: &ControlPlane, release: Release, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
@@ -190,7 +190,7 @@ impl Cilium {
         Self { settings, release, process, _directory: directory }
     }
 
-    /// Returns the pod's addresses, IPv4 first.
+    /// Connects the namespace to Cilium's network as a pod. Returns the pod's addresses, IPv4 first.
     #[track_caller]
     pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> Vec<String> {
         cluster.api().create(&super::objects::service_account());

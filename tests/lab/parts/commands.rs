@@ -72,7 +72,7 @@ impl<'a> Person<'a> {
         let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
         command.env("PATH", env::join_paths([plugins, kubectl].into_iter().chain(places)).expect("a PATH"));
-        // The home directory is new, because kubectl keeps facts about an older cluster at the same address.
+        // The home directory is new: kubectl's cache may have facts about an earlier cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         command
     }

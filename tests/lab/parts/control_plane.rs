@@ -60,7 +60,7 @@ impl ControlPlane {
         Self::on("127.0.0.1", flags)
     }
 
-    /// An API server on another address of the namespace, so that other hosts can reach it.
+    /// Starts an API server on a given address of the namespace, so that other hosts can reach the API server.
     #[track_caller]
     pub fn on(address: &str, flags: &[&str]) -> Self {
         Self::of_program("kube-apiserver", address, flags)
@@ -237,7 +237,7 @@ impl ControlPlane {
     }
 }
 
-/// etcd needs this form of keys and values in JSON.
+/// etcd's JSON requests need keys and values in base64.
 fn base64(text: &str) -> String {
     let mut encoder = Command::new("openssl");
     encoder.args(["base64", "-A"]).stdin(Stdio::piped()).stdout(Stdio::piped());

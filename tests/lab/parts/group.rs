@@ -34,7 +34,7 @@ impl Group {
         path
     }
 
-    /// The caller appends the program and its arguments.
+    /// A command that runs a program in `group`. The caller appends the program and its arguments.
     pub fn entering(group: &Path) -> [String; 4] {
         let group = group.to_str().expect("UTF-8");
         ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group].map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Container images as archives: an image of the Dockerfile for users, and the image of the program `stranger.rs`.
+//! Container images as archives: Portreeve's image from the Dockerfile, and the image of the program `stranger.rs`.
 
 use std::{
     env::{self, consts::ARCH},
@@ -18,8 +18,8 @@ pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
-/// The shards of `make nightly` test the static binary, which users get. `make lab` tests the program of the other tests,
-/// because a static binary needs a second compilation of all crates.
+/// In the shards of `make nightly`, the image has the static binary, which users get. In `make lab`, the image has the
+/// binary of the other tests, because a static binary needs a second compilation of all crates.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
     let of_users = env::var("NEXTEST_PROFILE").is_ok_and(|profile| profile == "nightly");
@@ -51,7 +51,7 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     })
 }
 
-/// With the argument of an address, the program answers at this address. Without the argument, the program sleeps.
+/// The image's program answers at the address in its first argument. Without arguments, the program sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &folder.join("stranger"), |context| {

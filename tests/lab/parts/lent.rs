@@ -106,8 +106,8 @@ fn lend(mut guest: TcpStream) {
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
     let listener = TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
-    // Another thread asks, in the guest's own network namespace. The machine cannot be reached from the test's network
-    // namespace.
+    // Another thread sends the request, in the guest's own network namespace. The machine cannot be reached from the
+    // test's network namespace.
     let asking = thread::spawn(move || {
         let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");
         setns(own, CloneFlags::CLONE_NEWNET).expect("root may enter it");

@@ -38,8 +38,8 @@ sleep infinity & wait
 /// Dropping the value kills all processes of the machine.
 pub struct Machine {
     first: Process,
-    /// This field is dropped after `first`, because only the end of `first` kills the children of these programs. The
-    /// children may be in the programs' control groups.
+    /// This field is dropped after `first`. The drop of a program needs an empty control group, and only the end of
+    /// `first` kills the program's children.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -68,7 +68,8 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// The caller appends the program and its arguments. If the command ends, the program ends too.
+    /// A command that runs a program on the machine. The caller appends the program and its arguments. If the command
+    /// ends, the program ends too.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));

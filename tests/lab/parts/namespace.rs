@@ -13,7 +13,7 @@ use nix::{
     unistd::gettid,
 };
 
-/// The namespace exists until the thread and its children end.
+/// Moves the calling thread into a new network namespace, which exists until the thread and its children end.
 #[track_caller]
 pub fn enter() {
     unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make lab`");

@@ -59,7 +59,7 @@ impl Wired {
         let [client, pod, backend] = [(); 3].map(|()| Namespace::new());
         sysctl("net.ipv4.ip_forward", "1");
         sysctl("net.ipv6.conf.all.forwarding", "1");
-        // By default, the kernel limits the rate of ICMP errors, so that some refused connections would time out.
+        // By default, the kernel limits the rate of ICMP errors. Then some refused connections would time out.
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");

@@ -34,7 +34,7 @@ impl Process {
         Self::start_by(&[], program, arguments, directory)
     }
 
-    /// The program and its arguments follow `command`.
+    /// Starts the program through `command`, which gets the program and its arguments.
     #[track_caller]
     pub fn start_by(command: &[String], program: &str, arguments: &[String], directory: &Path) -> Self {
         let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };

@@ -12,7 +12,7 @@ const VERSIONS: &str = include_str!("../../../tools/versions");
 /// The path of a program.
 ///
 /// # Panics
-/// If the program is in none of the places above. A test without the program would show nothing.
+/// If no folder has the program: a test without the program would show nothing.
 pub fn find(program: &str) -> PathBuf {
     let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// A test may run without `make`, which installs the programs that its tests need.
+/// The advice to a user who runs a test without `make`. `make` would install the program first.
 fn advice(program: &str) -> String {
     match row(program) {
         Some(row) => format!("run `tools/install {}`", row[0]),
@@ -44,7 +44,7 @@ fn row(program: &str) -> Option<Vec<&'static str>> {
     rows.find(|row| row.get(2) == Some(&program))
 }
 
-/// The folder's name is the version of the module.
+/// The folder in which `tools/install` puts this program. The folder's name is the version in the program's `go.mod`.
 fn built(program: &str) -> Option<PathBuf> {
     let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");

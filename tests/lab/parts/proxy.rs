@@ -36,7 +36,7 @@ impl Proxy {
         Self::start_by(&[], cluster, mode, settings)
     }
 
-    /// The program and its arguments follow `command`.
+    /// Starts kube-proxy through `command`, which gets the program and its arguments.
     #[track_caller]
     pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);
@@ -45,14 +45,13 @@ impl Proxy {
     }
 
     /// Starts kube-proxy 1.23.6 in iptables mode. This version is the last version that holds each NodePort with a
-    /// socket. `descriptors` is its limit of file descriptors. The function does not wait until Services are
+    /// socket. `descriptors` is kube-proxy's limit of file descriptors. The function does not wait until Services are
     /// programmed.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
         Self::start_holding_by(&[], cluster, descriptors)
     }
 
-    /// The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_holding_by(command: &[String], cluster: &ControlPlane, descriptors: u64) -> Self {
         let proxy = Self::run(command, "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
@@ -115,7 +114,7 @@ impl Proxy {
     }
 
     /// Waits until earlier changes are programmed. kube-proxy programs changes in order. So the function creates one
-    /// more Service, and waits for its answer and for the end of the sync.
+    /// more Service, and waits until this Service answers and the sync has ended.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);

@@ -16,7 +16,7 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// The number of bytes that the relay passes in one step, and the number of bytes in one step on a slow path.
+/// The greatest number of bytes that the relay passes in one step. On a slow path, the number is `CRUMB`.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -74,7 +74,7 @@ impl Relay {
         Self { listener, passed, weather, thread: Some(thread) }
     }
 
-    /// Closes the open connections, and later each new connection.
+    /// Closes the open connections, and each new connection until [`Self::mend`].
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {

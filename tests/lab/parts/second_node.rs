@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_get, whole_node::WholeNode};
 
-/// The client of a [`super::Wired`] node has these addresses.
+/// The addresses of the node `n2`, which is the client of a [`super::Wired`] node.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
 /// The second node is in the network namespace of the first node's client. Pods of the second node must use the host's
-/// network: other pod addresses would also exist on the first node.
+/// network, because both nodes' pod networks have the same addresses.
 pub struct SecondNode {
     pub machine: Machine,
     _proxy: Process,

@@ -71,7 +71,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
-/// With this function, a test waits until a pod answers.
+/// Whether a pod answers. A test repeats the call until a pod answers.
 pub fn is_pod(address: SocketAddr) -> bool {
     said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
@@ -154,7 +154,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, the shutdown of the listener wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
         let thread = self.thread.take().expect("it is taken only here");

@@ -17,7 +17,7 @@ const NODES: usize = 500;
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 
-/// `None` if the sample is missing.
+/// The value of a series at each step. `None` means that the sample is missing.
 type Course = Box<dyn Fn(u64) -> Option<f64>>;
 
 struct Family {

@@ -35,7 +35,7 @@ pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Asks each question. A question without an answer is repeated twice, because a busy machine loses packets.
+/// Sends each question. A question without an answer is repeated twice, because a busy machine loses packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {

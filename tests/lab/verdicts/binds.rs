@@ -1,4 +1,4 @@
-//! Listeners that are bound to an address and a device. Their servers send their names.
+//! Listeners that are bound to an address, and some also to a device. Each listener sends its name to clients.
 
 use std::{
     io::{IoSlice, IoSliceMut, Write as _},

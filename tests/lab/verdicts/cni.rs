@@ -28,7 +28,7 @@ impl Plugin {
         }
     }
 
-    /// Debian's version of portmap does not know this key.
+    /// The value of portmap's setting `backend`. Debian's version of portmap does not know this setting.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }

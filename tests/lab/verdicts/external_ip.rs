@@ -80,7 +80,6 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
 }
 
 struct Shown {
-    /// The addresses on which NodePorts are served.
     served: BTreeSet<(Vantage, IpAddr)>,
     /// The answers while only the NodePorts exist.
     alone: Answers,
@@ -118,7 +117,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Whether kube-proxy has contradicting rules for the address, and their order is undefined.
+    /// Whether kube-proxy has contradicting rules for the address, in an undefined order.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

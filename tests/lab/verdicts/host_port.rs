@@ -1,5 +1,5 @@
 //! A hostPort, a NodePort and a process claim one port. The tests compare who answers with one claim and with all
-//! claims. They make the claims in each order.
+//! claims. The tests make the claims in each order.
 
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::findings::{Affected, Severity, Vantage};
@@ -124,7 +124,7 @@ impl Shown {
                     to.ip(),
                 ));
             }
-            // A claim loses a connection if it gets the connection alone, and does not get it beside the other claim.
+            // A claim loses a connection if the claim would get the connection without the other claim.
             let of_process = row.service.is_none() && service == 'L' && shown != 'L';
             if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);

@@ -26,7 +26,8 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The greatest number of scans until the findings are complete. The kernel repeats a lost SYN within half a minute.
+/// The greatest number of scans, one a second, until the findings are complete. The kernel repeats a SYN in half a
+/// minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -141,7 +142,7 @@ impl Flow {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
     }
 
-    /// Whether ipvs has an endpoint for an answer, so that its connection table has an entry.
+    /// Whether ipvs has an endpoint to which it sends the answer. Then ipvs's connection table has an entry.
     fn leaves_a_trace(&self) -> bool {
         self.service == Some(true)
     }
@@ -195,7 +196,7 @@ pub fn agrees(mode: &str) {
 }
 
 /// Scans until the findings name all expected connections. ipvs forgets an answer within seconds, so one scan may see
-/// only some of them.
+/// only some of the connections.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
     let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();

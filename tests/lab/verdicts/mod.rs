@@ -171,10 +171,10 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
 }
 
-/// The answers of packets to all questions that the process answered before.
+/// The answers to all questions that the process answered without a proxy.
 pub type Answers = BTreeMap<Ask, Answer>;
 
-/// Clients queried the listeners before the Services existed.
+/// A node on which clients have queried the listeners before any Service existed.
 pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,

@@ -93,7 +93,7 @@ pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     }
 }
 
-/// Each listener has a line, so that a person can read a difference.
+/// Writes one line for each listener, so that a person can read the differences.
 #[track_caller]
 fn update(name: &str, value: &impl Serialize) {
     if env::var_os("UPDATE").is_none() {

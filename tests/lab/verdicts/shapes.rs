@@ -20,7 +20,7 @@ enum Endpoint {
     None,
     /// The addresses and the node of the endpoints, and the conditions ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
-    /// The listener itself is the endpoint, as a pod in the host's network.
+    /// The listener itself is the endpoint, like a server of a pod in the host's network.
     Listener,
 }
 
@@ -43,7 +43,7 @@ pub static SHAPES: [Shape; 14] = [
     Shape { name: "draining", endpoint: Endpoint::At(Wired::HERE, "n1", [false, true, true]), ..PLAIN },
     Shape { name: "four", families: &["IPv4"], ..PLAIN },
     Shape { name: "six-empty", families: &["IPv6"], endpoint: Endpoint::None, ..PLAIN },
-    // A Service with a healthCheckNodePort. The test sets the number, because the API server could choose another
+    // A Service with a healthCheckNodePort. The test sets this port, because the API server could choose another
     // listener's port.
     Shape {
         name: "balancer",
@@ -95,7 +95,7 @@ pub static SHAPES: [Shape; 14] = [
 ];
 
 impl Shape {
-    /// An endpoint has no loopback or link-local address.
+    /// Whether a listener can have this shape: an endpoint has no loopback or link-local address.
     pub fn suits(&self, bind: &Bind) -> bool {
         let ip = bind.ip();
         let link_local = matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());

@@ -1,4 +1,4 @@
-//! Control groups with limits, in version 1 or 2, as the machine has them.
+//! Control groups with limits, in the version that the machine has (1 or 2).
 
 use std::{
     fs,

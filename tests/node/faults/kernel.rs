@@ -1,4 +1,4 @@
-//! The kernel hides facts or changes them, and processes end while the agent reads them.
+//! The kernel hides or changes facts, and processes end while the agent reads these processes.
 
 use std::{
     process::{Command, Stdio},

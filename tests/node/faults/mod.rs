@@ -63,7 +63,7 @@ fn scans() -> u64 {
 
 #[track_caller]
 fn after_scans(more: u64) -> String {
-    // Leaves out a scan that is running now.
+    // A scan that is running now does not count.
     let enough = scans() + 1 + more;
     wait_for("/metrics", |text| scans_in(text) >= enough)
 }

@@ -63,7 +63,7 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // One call of `until` takes about a minute, after which the agent counts as dead. A busy machine needs more time.
+    // The agent counts as dead after a minute. `until` waits about a minute, and a busy machine may need more calls.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent is treated as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);

@@ -1,4 +1,4 @@
-//! The agent has no more descriptors or threads.
+//! The agent can get no further descriptor, or can start no further thread.
 
 use std::{process::Command, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::agent::{Agent, wait_for};
 /// The usual limit of descriptors of an agent.
 const USUAL: u64 = 1024;
 
-/// An idle thread ends in this time: by default, tokio ends an idle thread after ten seconds.
+/// After this time, idle threads have ended: by default, tokio ends an idle thread after ten seconds.
 const UNTIL_IDLE_THREADS_END: Duration = Duration::from_secs(12);
 
 fn limit_descriptors(agent: &Agent, number: u64) {
@@ -20,7 +20,7 @@ fn limit_descriptors(agent: &Agent, number: u64) {
     assert!(prlimit.expect("prlimit of util-linux is installed").success());
 }
 
-/// The state that the agent logs after a signal. The agent may be unable to answer requests.
+/// Returns the state that the agent logs after a signal, because the agent may be unable to answer requests.
 #[track_caller]
 fn state(agent: &mut Agent) -> Value {
     agent.signal(Signal::SIGUSR1);

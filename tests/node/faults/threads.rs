@@ -13,8 +13,8 @@ use nix::{
 
 use crate::agent::until;
 
-/// A thread that is stopped until this value is dropped. The other threads of its program run. The value must be
-/// dropped by the thread that made it.
+/// A thread that is stopped until this value is dropped. The other threads of its program run. The thread of the test
+/// that made the value must also drop the value.
 pub(super) struct Stopped {
     thread: Pid,
     has_ended: Cell<bool>,
