@@ -110,7 +110,7 @@ fn findings(manifest: &str) -> Vec<Value> {
     document["findings"].as_array_mut().expect("findings").drain(..).collect()
 }
 
-/// Fails if the finding does not name the owner. The owner is an object of the manifest, or kubelet.
+/// Fails if no finding names the owner. The owner is an object of the manifest, or the kubelet.
 #[track_caller]
 fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) -> Named {
     let all = findings(manifest);

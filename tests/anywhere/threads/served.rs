@@ -5,7 +5,7 @@ use std::process::{ExitCode, Termination};
 
 use serde_json::Value;
 
-/// Proof that a test found a conflict, its owner and a remedy. Only a remedy of a [`Named`] owner makes this value.
+/// Proof that a test found a conflict, its owner and a remedy. Only the methods of [`Named`] make this value.
 pub(super) struct Served(Named);
 
 impl Termination for Served {
