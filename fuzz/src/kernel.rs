@@ -19,7 +19,7 @@ fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// A byte before each piece of the input has the length of the piece.
+/// The pieces of an input. The byte before each piece is the length of the piece.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;

@@ -1,4 +1,4 @@
-//! Checks commands and figures in documents that people write. `make lint` checks the links.
+//! Checks figures and versions in the documents that people write. `make lint` checks the links.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -221,8 +221,8 @@ fn only_the_demo_starts_programs_and_only_itself() {
             }
         }
     }
-    // This file starts the login program of a kubeconfig. README.md and SECURITY.md name all programs that Portreeve
-    // starts.
+    // `credential_plugin.rs` starts the login program of a kubeconfig. README.md and SECURITY.md name all programs that
+    // Portreeve starts.
     assert_eq!(starters, BTreeSet::from(["crates/cluster/src/credential_plugin.rs".to_owned()]));
     for document in ["README.md", "SECURITY.md"] {
         let text = fs::read_to_string(root().join(document)).expect("a document");

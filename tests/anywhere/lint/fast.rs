@@ -16,8 +16,8 @@ fn ports(count: usize) -> String {
     head.to_owned() + &(0..count).map(port).collect::<String>()
 }
 
-/// `lint` reads an input ten times as large as another. This run may take at most three times as long as ten runs with
-/// the small input.
+/// Compares one run of `lint` on a large input with ten runs on an input of a tenth of this size. The one run may take
+/// at most three times as long as the ten runs.
 #[track_caller]
 fn expect_linear(input: fn(usize) -> String) {
     let measure = |count: usize, runs: usize| {

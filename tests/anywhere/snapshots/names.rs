@@ -1,5 +1,5 @@
-//! No verdict depends on a name that users choose. The test renames Services, pods and programs: everything else in the
-//! output stays the same.
+//! No verdict depends on a name that users choose. The test renames Services, pods and programs, and compares the
+//! verdicts.
 
 use std::fs;
 
