@@ -26,7 +26,7 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// Exit code, standard output, standard error.
+/// Runs a command. Returns its exit code, standard output and standard error.
 pub(crate) fn ended(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("portreeve runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

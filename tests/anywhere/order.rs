@@ -51,8 +51,8 @@ impl Dice {
     }
 }
 
-/// The same node, with the lists inside Services in another order too. The output may differ, because commands and
-/// sentences follow the order in a Service.
+/// Like [`shuffled`], but the lists inside Services are in another order too. The output may differ, because commands
+/// and sentences follow the order in a Service.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);

@@ -156,7 +156,7 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 /// Over generic netlink, WireGuard returns the port of a device and also its private key.
 #[test]
 fn no_source_queries_wireguard() {
-    // Names of generic netlink, of crates that use it, and of ways to open any netlink socket.
+    // Names of generic netlink, of crates that use generic netlink, and of ways to open any netlink socket.
     const NAMES: [&str; 7] = [
         "netlinkgeneric",
         "genetlink",

@@ -218,7 +218,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
                     assert!(text(typed).contains(begin), "{typed} does not type {begin}");
                 }
             }
-            // With `--help` at the end, the program parses all words before `--help`, and does nothing.
+            // With `--help` at the end, the program parses all words before `--help`, and does nothing else.
             for (is_plugin, words) in command.split([';', '|']).filter_map(|part| ours(part.trim())) {
                 is_known = true;
                 let words = words.split(" > ").next().unwrap_or(words);

@@ -220,7 +220,7 @@ fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last
 /// whether the input was read before.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
-/// The inputs of a snapshot: each input has one reader.
+/// The inputs of a snapshot that can fail separately.
 const INPUTS: [Input; 41] = [
     ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
     ("listeners of UDP", Source::Listeners, no_udp),

@@ -48,7 +48,7 @@ fn cilium_34041() -> Served {
 
 /// Thread: cilium/cilium#23539
 /// Symptom: some connections of pods to servers outside the cluster time out at random
-/// Says: `masquerade-source-ports`: iptables may have given these connections a NodePort
+/// Says: `masquerade-source-ports` reports that iptables may have given these connections a NodePort
 #[test]
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
@@ -70,7 +70,7 @@ fn cilium_23604() -> Served {
 
 /// Thread: cilium/cilium#33723
 /// Symptom: with more NodePorts, more connections of pods hang
-/// Says: `masquerade-source-ports` if a Service has a NodePort; otherwise no finding
+/// Says: `masquerade-source-ports` reports the problem if a Service has a NodePort; otherwise no finding
 #[test]
 fn cilium_33723() -> Served {
     let reported = cilium(false, &[])

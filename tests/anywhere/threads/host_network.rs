@@ -24,7 +24,7 @@ fn amazon_eks_ami_2631() -> Served {
 }
 
 /// Thread: prometheus/node_exporter#1115
-/// Symptom: an exporter crash-loops on a new node, because a second exporter has its port
+/// Symptom: an exporter crash-loops on a new node, because another exporter has the port
 /// Says: `host-network-port-taken/listener` names the pod that has the port
 #[test]
 fn node_exporter_1115() -> Served {
@@ -162,7 +162,7 @@ fn aws_network_policy_agent_435() -> Served {
 }
 
 /// Thread: cilium/cilium#19817
-/// Symptom: an agent crash-loops, because another network's agent has its port. Only a probe names the port
+/// Symptom: an agent crash-loops, because the agent of another network has the port. Only a probe names the port
 /// Says: `host-network-port-taken/listener` names both pods
 #[test]
 fn cilium_19817() -> Served {

@@ -143,7 +143,7 @@ fn network_policy_api_341() -> Served {
 }
 
 /// Thread: dash0hq/dash0-operator#1359
-/// Symptom: a chart's hostPort lies among the ports of outgoing connections; behind Cilium, connections of other pods hang
+/// Symptom: a chart's hostPort lies in the ephemeral range; behind Cilium, connections of other pods hang
 /// Says: `ephemeral-range-overlap/workload` finds the problem in the manifest, before there is a pod
 #[test]
 fn dash0_operator_1359() -> Served {

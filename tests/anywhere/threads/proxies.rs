@@ -34,7 +34,7 @@ fn gardener_4599() -> Served {
 
 /// Thread: kubernetes/kubernetes#102314
 /// Symptom: since a change to ipvs, a rule left from iptables mode refuses connections to a Service
-/// Says: `stale-redirection/proxy` lists the left chains
+/// Says: `stale-redirection/proxy` lists the chains that iptables mode left
 #[test]
 fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];

@@ -72,7 +72,7 @@ fn rancher_18989() -> Served {
 }
 
 /// Thread: karmada-io/karmada#1942
-/// Symptom: a member cluster refuses a propagated Service, because its old copy of the Service has the nodePort
+/// Symptom: a member cluster refuses a propagated Service, because the cluster's old copy has the nodePort
 /// Says: `portreeve owner 30685 --refused` names the copy, and advises to change the copy instead of creating it
 #[test]
 fn karmada_1942() -> Served {
@@ -101,7 +101,7 @@ fn velero_6376() -> Served {
 }
 
 /// Thread: velero-io/velero#3419
-/// Symptom: the namespace was deleted, but the health check port of its load balancer is allocated
+/// Symptom: the namespace was deleted, but the health check port of its load balancer is still allocated
 /// Says: `portreeve owner 32100 --refused` names the Service that got the number meanwhile, and the commands that free
 /// the number
 #[test]
@@ -145,7 +145,7 @@ fn awx_operator_814() -> Served {
 }
 
 /// Thread: 5stackgg/5stack-panel#154
-/// Symptom: the API server refuses a fixed nodePort, because another Service got it before by chance
+/// Symptom: the API server refuses a fixed nodePort, because another Service got this nodePort before, by chance
 /// Says: `portreeve owner 30344 --refused` names the other Service, and a free number
 #[test]
 fn panel_154() -> Served {

@@ -13,8 +13,8 @@ fn agent(name: &str) -> World {
 
 /// Thread: tigera/docs#2575
 /// Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in use
-/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the tunnel that
-/// is up
+/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the
+/// tunnel that is up
 #[test]
 fn docs_2575() -> Served {
     let rule = "tunnel-port-conflict/devices";

@@ -36,8 +36,8 @@ fn charts_2564() -> Served {
 }
 
 /// Thread: redpanda-data/helm-charts#1124
-/// Symptom: a chart adds its default listeners to a user's listeners, and two listeners have one nodePort. Only an
-/// operator's log shows the error
+/// Symptom: a chart adds its default listeners to a user's listeners, and two listeners have one nodePort. Only the
+/// log of a Kubernetes operator shows the error
 /// Says: `node-port-claimed-twice` finds the problem in the manifest, and names both ports
 #[test]
 fn helm_charts_1124() -> Served {

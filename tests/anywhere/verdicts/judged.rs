@@ -1,4 +1,4 @@
-//! Portreeve's results for a snapshot, and the differences from recorded packets.
+//! Portreeve's results for a snapshot, and the differences from the recorded answers to test packets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,7 +112,7 @@ pub fn compared(recording: &Recording) -> usize {
 
 /// Whether packets show a fact that Portreeve does not know yet. An external IP can be an address at which Cilium also
 /// serves NodePorts. At ports of the NodePort range, Cilium then does not serve the external IP (cilium#44730). Cilium
-/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), the packets of the
+/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets of these
 /// clients were not recorded, but the rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);

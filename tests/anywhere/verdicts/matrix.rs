@@ -265,7 +265,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The position of a client in the tables. The network namespace that is no pod has the last position.
+/// The position of a client in the tables. The client [`NAMESPACE`] has the last position.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);

@@ -15,7 +15,7 @@ pub(crate) struct World {
     /// All findings of severity info and all unknown results, in the form of [`super::reported`].
     #[serde(default)]
     pub(super) says: Lines,
-    /// All findings above info. Each of them is a known false alarm.
+    /// All findings above info. Each finding is a known false alarm.
     #[serde(default)]
     pub(super) wrong: Lines,
     /// The same node at later moments. The node is still healthy.
@@ -42,7 +42,7 @@ pub(super) struct Change {
     pub(super) says: Option<Lines>,
 }
 
-/// Each list is a block of lines. `lines.rs` reads the lines.
+/// The facts of a node. Each list is a block of lines. `lines.rs` reads the lines.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Node {
@@ -91,7 +91,7 @@ pub(super) struct Proxy {
     /// `answers`: the proxy answers on port 10249. `configuration`: a ConfigMap names the proxy's mode.
     #[serde(default)]
     pub(super) known_by: KnownBy,
-    /// The proxy's process, in the form of `sockets`.
+    /// The proxy's process, in the form of an owner in `sockets`.
     pub(super) owner: Option<String>,
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
