@@ -1,4 +1,4 @@
-//! The promises of the readers of cluster objects, for any file and any answer of an API server.
+//! Checks what the readers of cluster objects promise for any file and for any answer of an API server.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -56,7 +56,7 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
 }
 
 /// The reader gives a reason for each part that it does not read. Input in pieces gives the same facts as input in one
-/// piece. A cut file is not complete.
+/// piece. The reader never treats a cut file as complete.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
     let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));

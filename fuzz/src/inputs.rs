@@ -1,4 +1,4 @@
-//! What the readers of snapshots, of the configuration file and of arguments promise for any input.
+//! Checks what the readers of snapshots, of the configuration file and of arguments promise for any input.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What the parsers of the node's data promise for any bytes from a kernel or a proxy.
+//! Checks what the parsers of the node's data promise for any bytes from a kernel or a proxy.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -19,7 +19,7 @@ fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// A byte before each piece of the input has the length of the piece.
+/// The pieces of an input. The byte before each piece is the length of the piece.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;
@@ -56,7 +56,7 @@ impl Transport for Script<'_> {
     }
 }
 
-/// A dump may be torn (changed during the read), cut, endless, or out of sequence.
+/// Reads a dump, which may be torn (changed during the read), cut, endless, or out of sequence.
 pub fn netlink_dump(bytes: &[u8]) {
     let request = Request { source: Source::Listeners, what: "sockets", kind: 20, body: &[], absent: None };
     let mut connection = Connection::over(|| Ok(Script(pieces(bytes).collect(), 0)));
@@ -83,7 +83,7 @@ pub fn sock_diag_message(bytes: &[u8]) {
     }
 }
 
-/// Messages about links, addresses and routes.
+/// Reads messages about links, addresses and routes.
 pub fn route_message(bytes: &[u8]) {
     let names = [(1, "eth0".into())].into();
     for kind in [16, 20, 24] {
@@ -100,7 +100,7 @@ pub fn route_message(bytes: &[u8]) {
     }
 }
 
-/// Messages of conntrack and of nf_tables.
+/// Reads messages of conntrack and of nf_tables.
 pub fn netfilter_message(bytes: &[u8]) {
     for kind in [0x100, 0xa00, 0xa03, 0xa06] {
         let message = Message { kind, body: bytes };

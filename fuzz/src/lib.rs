@@ -1,4 +1,4 @@
-//! The promises of all parsers, for any bytes. Each function takes the bytes, and panics if a promise is broken.
+//! Checks what all parsers promise for any bytes. Each function takes the bytes, and panics if a promise is broken.
 
 pub mod cluster;
 pub mod inputs;

@@ -1,4 +1,4 @@
-//! The promises of the reader of a watch, for any lines: about the parsed lines, and about the facts from the lines.
+//! Checks what the reader of a watch promises for any lines: about the parsed lines and about the resulting facts.
 
 use std::sync::Arc;
 

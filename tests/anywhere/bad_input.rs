@@ -195,7 +195,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
         let (code, stdout, stderr) = ended(&mut snapshot);
         let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-        // A recorded tree has no sockets, so the exit code is 2. This test checks only error messages.
+        // The folder has no sockets of a node, so the exit code is 2. This test checks only error messages.
         assert_eq!(code, 2);
         let said = world.cluster.rejected.iter().map(|gap| gap.detail.clone()).collect::<Vec<_>>();
         said.iter().for_each(|detail| assert!(stderr.contains(detail) && stderr.lines().count() == 1, "{stderr}"));
@@ -215,7 +215,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
         assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
     }
-    // The node without this unread input has a complete scan. With the input unread, the scan is incomplete.
+    // The scan of the healthy node is complete. With the error about the missing Node, the scan is incomplete.
     let mut whole = healthy();
     assert_eq!(judged(&whole).0, 0);
     whole.cluster.rejected = world.cluster.rejected;

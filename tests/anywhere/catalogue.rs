@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_rules::ids::{IDS, Id};
 
-/// A variant, the test that reports the variant, and the test of a similar case without a report. Each test is a file
-/// and a function. The file is in `tests`, or in a crate if no real node or cluster can show the case. The two tests
-/// must differ.
+/// A variant, a test in which the program reports the variant, and a test of a similar case without a report. A test is
+/// a file and a function. The file is in `tests`, or in a crate if no real node or cluster can show the case. The two
+/// tests must differ.
 type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static str));
 
 const SEEN: &[Row] = &[

@@ -26,7 +26,7 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// Exit code, standard output, standard error.
+/// Runs a command. Returns its exit code, standard output and standard error.
 pub(crate) fn ended(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("portreeve runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -200,7 +200,7 @@ fn what_if_is_judged_as_if_it_were_so() {
 fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let file = NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
-    // This test fails if FORMS lacks a form of output: no other test would check the missing form.
+    // If FORMS lacks a form of output, this test fails. All other tests check only the forms in FORMS.
     let forms = format!("[possible values: {}]", FORMS.join(", "));
     let node = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&node, &healthy()).expect("a snapshot is JSON");

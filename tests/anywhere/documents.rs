@@ -1,4 +1,4 @@
-//! Checks commands and figures in documents that people write. `make lint` checks the links.
+//! Checks figures and versions in the documents that people write. `make lint` checks the links.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -102,7 +102,7 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     let watch_duration = WatchTiming::default().watch_duration.as_secs();
     assert_eq!(watch_duration, 300, "each watch is renewed after five to ten minutes");
-    // Each watch lasts a random time, at most twice `watch_duration`.
+    // Each watch lasts a random time between `watch_duration` and twice `watch_duration`.
     let said = format!("10,000 open watches; {} watches are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
 }

@@ -54,7 +54,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// Applies a change of a remedy to the snapshot, and also the reaction of the proxy to the change.
+/// Applies a change of a remedy to the snapshot, and also the proxy's reaction to the change.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -126,7 +126,7 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from,
     }
 }
 
-/// Chains that kube-proxy makes in ipvs mode and in no other mode.
+/// Chains that kube-proxy makes only in ipvs mode.
 const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
 
 /// Removes rules of kube-proxy: the rules of `mode`, even if `mode` is the present mode. Without `mode`, removes the
@@ -158,7 +158,7 @@ fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     }
 }
 
-/// Ports on which a pod listens or must listen, if the kernel may also choose them for the pod's connections.
+/// The ports of a pod's servers that the kernel may also choose for the pod's connections.
 fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> impl Iterator<Item = u16> + use<'a> {
     let pods = snapshot.cluster.pods.seen().into_iter().flatten();
     let pod = pods.into_iter().find(|it| (&it.namespace, &it.name) == (namespace, name)).expect("the pod");
@@ -192,7 +192,7 @@ fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy
     if is_whole(remedy) && after.contains_key(&own) {
         wrong.push(format!("leaves it as {:?}", after[&own]));
     }
-    // A remedy may reveal a hidden finding of severity info, for example a listener on a number without a Service.
+    // A remedy may reveal a hidden finding of severity info, for example a listener on a port without a Service.
     let counts = severity.max(Severity::Warning);
     for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
         // A problem may appear because its result was unknown before the remedy.
@@ -211,7 +211,7 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// The errors of all remedies of a node. Of similar findings, only the first two are tested.
+/// The errors of a node's remedies, and each rule's number of tested remedies. Only two of similar findings are tested.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Every recorded or simulated node of the tests, with its findings. Some tests check all these nodes.
+//! All nodes of the tests: recorded nodes and example nodes. Some tests check all these nodes.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,7 +12,7 @@ use portreeve_rules::{
 
 use crate::{agreement, effects, order, snapshots, unread, verdicts, worlds};
 
-/// Recorded snapshots, healthy example nodes, the same nodes at later moments, and the same nodes with one fault.
+/// Recorded snapshots, healthy example nodes, example nodes at later moments, and example nodes with one fault.
 pub(crate) fn small() -> Vec<(String, Snapshot)> {
     let recorded = snapshots::paths().map(|(name, path)| {
         let bytes = fs::read(&path).expect("a recorded snapshot");
@@ -56,7 +56,7 @@ pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> Stri
     format!("{rule} {subject}{at}{over}")
 }
 
-/// The highest severity of the findings with each identity ([`pair`]).
+/// For each identity ([`pair`]), the highest severity of its findings.
 pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
     let mut all = BTreeMap::new();
     for finding in findings {

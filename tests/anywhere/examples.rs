@@ -6,7 +6,7 @@ use crate::cli::{binary, ended};
 
 const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
 
-/// Each command of a page that reads a file of `examples/`, with the output below the command.
+/// The commands in a page that read files of `examples/`. Each command has the output that the page shows below it.
 fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut commands: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! Every fuzz target is in `fuzz/targets` and in `fuzz/README.md`. Every crate with counters exists.
+//! Every fuzz target is in `fuzz/targets` and in `fuzz/README.md`. Every crate that `fuzz/counting-rustc` names exists.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

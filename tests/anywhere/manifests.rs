@@ -21,7 +21,7 @@ pub(crate) fn facts_of_paths(paths: Vec<PathBuf>) -> ClusterFacts {
     let source = ClusterSource::Files(paths.into_iter().map(Input::from).collect());
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut facts = runtime.block_on(cluster::read(&source, None, "n1"));
-    // These files have only the objects of one test, and lack Services of a cluster.
+    // The files have only the objects of one test, so the error about missing Services of the cluster is removed.
     facts.rejected.retain(|gap| gap.detail != facts.origin);
     facts
 }

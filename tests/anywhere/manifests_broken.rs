@@ -257,7 +257,7 @@ fn a_name_that_the_api_server_would_not_take_is_refused_where_it_comes_in() {
     }
 }
 
-/// `tests/lab/server.rs` shows that kubectl also uses the last value.
+/// `tests/lab/server.rs` shows that kubectl also uses the last value of a repeated key.
 #[test]
 fn of_a_key_that_is_there_twice_the_last_counts() {
     let other = r#"{"kind": "Service", "metadata": {"name": "other"}, "spec": {}}"#;
@@ -309,7 +309,7 @@ fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
     }
 }
 
-/// `tests/lab/server.rs` shows that kubectl also treats the key as a name, if the file is YAML.
+/// `tests/lab/server.rs` shows that kubectl also treats a `<<` in quotes as a name, if the file is YAML.
 #[test]
 fn a_merge_key_in_quotes_is_a_name_and_adds_nothing() {
     let other = r#"{"kind": "Service", "metadata": {"name": "other"}, "spec": {}}"#;
@@ -410,7 +410,7 @@ fn what_is_too_large_is_refused_with_its_bound_and_what_came_before_counts() {
         ",5".repeat(1_000_000)
     )]);
     assert!(only(&facts).detail.ends_with("spec.ports[0] is 5, wanted a mapping"), "{}", only(&facts).detail);
-    // Without a limit, the aliases would expand 60 kB to 60 MB, and 10 MB to 990 GB.
+    // Without a limit, the aliases would expand 105 kB to 99 MB.
     let scalar = "x".repeat(100_000);
     let aliases = "- *a\n".repeat(990);
     let facts = facts_of(&[format!("kind: Service\nx: &a {scalar}\ny:\n{aliases}\n---{GOOD}")]);

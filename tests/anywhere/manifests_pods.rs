@@ -216,7 +216,7 @@ fn a_pod_that_is_refused_for_its_ports_waits_and_is_on_no_node() {
 
 #[test]
 fn a_pod_that_waits_for_something_else_is_nowhere_and_one_without_a_status_may_be_here() {
-    // This host is not a Node of the cluster, so Portreeve does not know its pods.
+    // The files have no Node of this host, so Portreeve does not know which pods are on this host.
     let other = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: 0/1 nodes are available}]";
     let scheduled = REFUSED.replace("'False'", "'True'");
     for status in ["phase: Pending", other, scheduled.as_str()] {

@@ -51,8 +51,8 @@ impl Dice {
     }
 }
 
-/// The same node, with the lists inside Services in another order too. The output may differ, because commands and
-/// sentences follow the order in a Service.
+/// Like [`shuffled`], but the lists inside Services are in another order too. The output may differ, because commands
+/// and sentences follow the order in a Service.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);
@@ -65,9 +65,9 @@ fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The same node, with every unordered list in another order. Ordered lists keep their order. Of the families of a
-/// Service, and of the addresses of an endpoint, the first is used. Of the addresses of a Node, the first of each type
-/// is used. The kernel checks redirections in their order.
+/// The same node, with every unordered list in another order. A list keeps its order if the order has a meaning. The
+/// program uses the first family of a Service, the first address of an endpoint, and the first address of each type of
+/// a Node. The kernel evaluates redirections in their order.
 fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = snapshot.clone();

@@ -156,7 +156,7 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 /// Over generic netlink, WireGuard returns the port of a device and also its private key.
 #[test]
 fn no_source_queries_wireguard() {
-    // Names of generic netlink, of crates that use it, and of ways to open any netlink socket.
+    // Names of generic netlink, of crates that use generic netlink, and of ways to open any netlink socket.
     const NAMES: [&str; 7] = [
         "netlinkgeneric",
         "genetlink",
@@ -221,8 +221,8 @@ fn only_the_demo_starts_programs_and_only_itself() {
             }
         }
     }
-    // This file starts the login program of a kubeconfig. README.md and SECURITY.md name all programs that Portreeve
-    // starts.
+    // `credential_plugin.rs` starts the login program of a kubeconfig. README.md and SECURITY.md name all programs that
+    // Portreeve starts.
     assert_eq!(starters, BTreeSet::from(["crates/cluster/src/credential_plugin.rs".to_owned()]));
     for document in ["README.md", "SECURITY.md"] {
         let text = fs::read_to_string(root().join(document)).expect("a document");

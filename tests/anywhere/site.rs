@@ -25,8 +25,8 @@ const RUNBOOKS: &str = "runbooks/";
 /// The parts of `docs/SUMMARY.md` for a new user.
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
-/// Commands of other programs in the pages. Each command has its first words, and the test file that runs the command.
-/// If no test runs the command, the reason follows. REGISTRY stands for the registry in `deploy/names`.
+/// Commands of other programs in the pages: the first words of each command, and the test file that runs the command.
+/// If no test runs the command, the reason replaces the file. REGISTRY stands for the registry in `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
@@ -78,7 +78,7 @@ fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every page below a folder, relative to `docs`.
+/// The path of every page below a folder, relative to `docs`.
 fn below(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -178,7 +178,7 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// Whether a command calls Portreeve as a kubectl plugin, and the words after the program's name.
+/// For a command of Portreeve: whether it calls the kubectl plugin, and the words after the program's name.
 fn ours(command: &str) -> Option<(bool, &str)> {
     let command = command.trim_start_matches("sudo ");
     if let Some((_, words)) = command.split_once("/portreeve ") {
@@ -218,7 +218,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
                     assert!(text(typed).contains(begin), "{typed} does not type {begin}");
                 }
             }
-            // With `--help` at the end, the program parses all words before `--help`, and does nothing.
+            // With `--help` at the end, the program parses all words before `--help`, and does nothing else.
             for (is_plugin, words) in command.split([';', '|']).filter_map(|part| ours(part.trim())) {
                 is_known = true;
                 let words = words.split(" > ").next().unwrap_or(words);

@@ -110,17 +110,17 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             }
         }
     }
-    // An unread pod may have the hostPort, so the result is incomplete for each of these reasons.
+    // An unread pod may have a suggested port as hostPort, so the result is incomplete for each of these reasons.
     for why in ["not-permitted", "not-requested"] {
         let file = without(&world, "/cluster/pods", "pods", why);
         let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
         assert_eq!(code, 2, "suggest --host without pods, {why}: {text}{notes}");
     }
-    // The snapshots of agents never have the connections on all ports.
+    // An agent's snapshot never has the connections on all ports, so their absence does not change the exit code.
     let file = without(&world, "/kernel/clients", "clients", "not-requested");
     let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
     assert!(code == 0 && notes.contains("a connection may have the port"), "{text}{notes}");
-    // Each of these answers needs Services, so the result is incomplete for each of these reasons.
+    // `owner`, `map` and `suggest` need Services, so the result is incomplete for each of these reasons.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {
@@ -220,7 +220,7 @@ fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last
 /// whether the input was read before.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
-/// The inputs of a snapshot: each input has one reader.
+/// The inputs of a snapshot that can fail separately.
 const INPUTS: [Input; 41] = [
     ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
     ("listeners of UDP", Source::Listeners, no_udp),
@@ -421,14 +421,14 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
     asked
 }
 
-/// Whether the less severe finding itself reports an unknown fact.
+/// Whether the milder finding itself reports an unknown fact.
 fn admits(board: &Board, of: &str) -> bool {
     let unread =
         |(_, words): &(&str, String)| ["unknown: ", "unknown, ", "not known: "].iter().any(|it| words.contains(it));
     board.findings.iter().any(|it| pair(&it.key) == of && it.evidence.values.iter().any(unread))
 }
 
-/// Nodes that these tests make, instead of recorded nodes. One input decides the result of each node.
+/// Nodes that are made only for this test. On each node, one input decides the result.
 fn made() -> Vec<(String, Snapshot)> {
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
     let in_pod = || held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);

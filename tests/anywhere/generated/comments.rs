@@ -1,11 +1,11 @@
-//! Declarations in the comments of tests. If a test is deleted, its declaration is deleted too.
+//! Reads the declarations in the comments of tests. A declaration is deleted together with its test.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The test's comment is above its attribute.
+/// The attributes of tests. The comment of a test is above the attribute.
 const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
 pub(super) struct Commented<'a> {
@@ -41,8 +41,8 @@ impl<'a> Commented<'a> {
         self.rest.lines().next().unwrap_or_default()
     }
 
-    /// The entries in the item's comment. Each entry begins with the first of these words, and ends with an empty line
-    /// or the next entry. If a line begins with none of the words, it continues the line before.
+    /// The entries in the item's comment. Each entry begins with the first of `words`, and ends at an empty line or at
+    /// the next entry. A line that begins with none of `words` continues the line before.
     pub(super) fn entries(&self, words: &[&str]) -> Vec<Vec<String>> {
         let mut entries: Vec<Vec<String>> = Vec::new();
         let mut is_open = false;
@@ -67,7 +67,7 @@ pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The source files below a folder of the package: path and text. Their order is the same on every machine.
+/// The path and the text of each source file below a folder of the package, in the same order on every machine.
 pub(super) fn sources(folder: &str) -> Vec<(String, String)> {
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a source file is UTF-8");
@@ -84,7 +84,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     below.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
-/// If `UPDATE` is set, the function writes the page first.
+/// If the environment variable `UPDATE` is set, the function writes the page first.
 pub(super) fn is_up_to_date(page: &str, wanted: &str) -> bool {
     let path = root().join(page);
     if std::env::var_os("UPDATE").is_some() {

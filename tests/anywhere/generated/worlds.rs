@@ -1,4 +1,4 @@
-//! Writes `docs/worlds.md`: every healthy example node of the tests, and the sources of its facts.
+//! Writes `docs/worlds.md`: every healthy example node of the tests, its description, and its number of sick twins.
 
 use std::{fmt::Write as _, fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Charts with their default values: a healthy chart has no finding above info. Each chart is a list of kinds and
-//! ports, copied from its defaults by hand.
+//! Charts with their default values: a healthy chart has no finding above info. A person copied the kinds and
+//! ports of each chart from the chart's defaults.
 
 use super::{found, service, workload};
 
@@ -100,7 +100,7 @@ const HEALTHY: [Chart; 52] = [
     ),
 ];
 
-/// Charts with values that people or other charts set. For each chart: the expected finding with its severity.
+/// Charts with values that people or other charts set. Each chart has the expected finding and the finding's severity.
 const SICK: [(Chart, &str); 9] = [
     (
         ("metrics-server in the host's network", &["Deployment metrics-server host 10250"]),

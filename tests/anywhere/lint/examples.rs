@@ -22,7 +22,7 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The only example of docs/lint.md in this language with these words.
+/// The only example of docs/lint.md in this language that contains these words.
 #[track_caller]
 fn example(language: &str, words: &str) -> String {
     let mut found = examples(&page(), language).into_iter().filter(|it| it.contains(words));
@@ -84,8 +84,8 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// Runs a script in which `portreeve` is this binary, and `program` prints the manifest. The call of `program` with the
-/// number `wrong` fails. Returns the exit code, standard output and standard error of the script.
+/// Runs a script in which `portreeve` is this binary, and `program` prints the manifest. If `wrong` is not 0, call
+/// number `wrong` of `program` fails. Returns the exit code, standard output and standard error of the script.
 fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
     let other = format!(
         "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\

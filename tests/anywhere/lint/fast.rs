@@ -16,14 +16,14 @@ fn ports(count: usize) -> String {
     head.to_owned() + &(0..count).map(port).collect::<String>()
 }
 
-/// `lint` reads an input ten times as large as another. This run may take at most three times as long as ten runs with
-/// the small input.
+/// Compares one run of `lint` on a large input with ten runs on an input of a tenth of this size. The one run may take
+/// at most three times as long as the ten runs.
 #[track_caller]
 fn expect_linear(input: fn(usize) -> String) {
     let measure = |count: usize, runs: usize| {
         let folder = folder(&[("a.yaml", &input(count))]);
         // The test measures processor time, because other tests use the processors too. The kernel counts in steps of
-        // some milliseconds, and a single run can be shorter than a step.
+        // some milliseconds. One run can be shorter than a step, so the test measures ten runs together.
         let script =
             "TIMEFORMAT=%U; time for run in $(seq \"$1\"); do \"$0\" lint a.yaml -o json > /dev/null || exit; done";
         let mut command = Command::new("bash");

@@ -76,7 +76,7 @@ pub(crate) fn service(name: &str, port: &str) -> String {
     )
 }
 
-/// A workload on lines 1 to 5; its pods' spec is on line 5.
+/// A workload on lines 1 to 5. The spec of the pods is on line 5.
 pub(crate) fn workload(kind: &str, name: &str, replicas: &str, pods: &str) -> String {
     let group = match kind {
         "Job" | "CronJob" => "batch/v1",

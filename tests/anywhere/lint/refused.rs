@@ -54,8 +54,8 @@ fn a_health_check_needs_a_load_balancer_with_the_policy_local() {
     assert_eq!(of("LoadBalancer", "Local"), NOTHING);
 }
 
-/// Cases of kubernetes/kubernetes#133564 for a new Service. The API server refuses a repeated name, and a repeated port
-/// with its protocol.
+/// Cases of kubernetes/kubernetes#133564 for a new Service. The API server refuses a repeated name, and a repeated pair
+/// of port and protocol.
 #[test]
 fn a_service_has_each_port_and_protocol_once_and_each_name_once() {
     let of = |second: &str| found(&service("web", &format!("name: a, nodePort: 30010}}, {{{second}")), &[]);

@@ -1,9 +1,9 @@
 //! This version judges snapshots of earlier versions as the earlier versions did.
 //!
-//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings of `check --snapshot FILE -o json` when a
-//! person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or an unread input
-//! may change. `renamed.rs` has the old names of findings. Do not record the files again: if a verdict changes, edit
-//! the file by hand, and write the reason into the changelog.
+//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings that `check --snapshot FILE -o json` printed
+//! when a person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or an
+//! unread input may change. `renamed.rs` has the old names of findings. Do not record the files again: if a verdict
+//! changes, edit the file by hand, and write the reason into the changelog.
 //!
 //! `lab-iptables.json` and `lab-nftables.json` were put together from two runs of the lab. A person edited both files:
 //! the proxy's process is now the process that has the proxy's sockets.
@@ -92,8 +92,8 @@ fn differences(then: &Value, now: &Value) -> Vec<String> {
 }
 
 /// Fault (operator): after an upgrade, a user has snapshots of earlier versions
-/// Does: reads the snapshots, with the findings of the earlier version
-/// Right again: at once
+/// Does: reads the snapshots, and reports the findings of the earlier version
+/// Right again: immediately
 /// Lost: nothing
 #[test]
 fn snapshots_of_earlier_versions_are_judged_as_they_were_then() {

@@ -1,5 +1,5 @@
-//! No verdict depends on a name that users choose. The test renames Services, pods and programs: everything else in the
-//! output stays the same.
+//! No verdict depends on a name that users choose. The test renames Services, pods and programs, and compares the
+//! verdicts.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn renamed(name: &str) -> String {
     format!("x{sum:08x}")
 }
 
-/// Returns the number of renamed values.
+/// Renames the values of `keys` in each object of a list. Returns the number of renamed values.
 fn rename(list: &mut Value, keys: &[&str]) -> usize {
     let objects = list.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten();
     let mut count = 0;
@@ -39,7 +39,7 @@ fn rename_answers(checks: &mut Value) {
     }
 }
 
-/// Returns the number of renamed programs.
+/// Renames the program of each process. Returns the number of renamed programs.
 fn rename_programs(facts: &mut Value) -> usize {
     match facts {
         Value::Array(entries) => entries.iter_mut().map(rename_programs).sum(),

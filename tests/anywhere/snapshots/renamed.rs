@@ -37,7 +37,7 @@ const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("proxy-near-fd-limit", "proxy-near-fd-limit", &["near"]),
 ];
 
-/// Converts the output of this version to the old structure and the old names. A name without an old name stays.
+/// Converts the output of this version to the old structure and the old names. Names of newer rules do not change.
 pub(super) fn as_it_was(mut document: Value) -> Value {
     let node = document["nodes"][0].take();
     for (now, then) in [("node", "node"), ("lookedAt", "at"), ("proxy", "proxy"), ("nodePortRange", "nodePortRange")] {

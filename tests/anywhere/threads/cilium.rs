@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 
-/// Either Cilium masquerades in eBPF, or iptables masquerades.
+/// A node without kube-proxy. If `masquerades`, Cilium masquerades in eBPF. Otherwise iptables masquerades.
 fn cilium(masquerades: bool, more: &[&str]) -> World {
     let own = format!("enable-bpf-masquerade: '{masquerades}'");
     let mut settings = vec!["kube-proxy-replacement: 'true'", "enable-ipv4-masquerade: 'true'", &own];
@@ -29,8 +29,8 @@ fn cilium_16826() -> Served {
 }
 
 /// Thread: cilium/cilium#34041
-/// Symptom: answers to a pod's connections go to another pod, because their source port is the other pod's hostPort
-/// Says: `masquerade-source-ports` names the pod and the hostPort, and the ports that Cilium chooses from
+/// Symptom: answers to a pod's connections go to another pod, because that pod's hostPort is the source port
+/// Says: `masquerade-source-ports` names the pod, the hostPort, and the source ports that Cilium chooses from
 #[test]
 fn cilium_34041() -> Served {
     let gateway = |number: u16| {
@@ -48,7 +48,7 @@ fn cilium_34041() -> Served {
 
 /// Thread: cilium/cilium#23539
 /// Symptom: some connections of pods to servers outside the cluster time out at random
-/// Says: `masquerade-source-ports`: iptables may have given these connections a NodePort
+/// Says: `masquerade-source-ports` reports that iptables may have given these connections a NodePort
 #[test]
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
@@ -70,7 +70,7 @@ fn cilium_23604() -> Served {
 
 /// Thread: cilium/cilium#33723
 /// Symptom: with more NodePorts, more connections of pods hang
-/// Says: `masquerade-source-ports` if a Service has a NodePort; otherwise no finding
+/// Says: `masquerade-source-ports` reports the problem if a Service has a NodePort; otherwise no finding
 #[test]
 fn cilium_33723() -> Served {
     let reported = cilium(false, &[])
@@ -82,7 +82,7 @@ fn cilium_33723() -> Served {
 }
 
 /// Thread: cilium/cilium#45492
-/// Symptom: some answers to masqueraded UDP connections are lost, because their source port is the port of the node's
+/// Symptom: some answers to masqueraded UDP connections are lost, because the source port is the port of the node's
 /// tunnel
 /// Says: `masquerade-source-ports/tunnel` names the tunnel, if netfilter masquerades and rules exclude the tunnel's
 /// port from conntrack

@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// Each port gets the next free NodePort.
+/// LoadBalancer Services with `ports` ports each. Each port has its own NodePort.
 fn load_balancers(services: u16, ports: u16) -> World {
     let manifests = (0..services).map(|number| {
         let first = 30000 + number * ports;

@@ -24,7 +24,7 @@ fn calico_10748() -> Served {
 }
 
 /// Thread: gardener/gardener-extension-networking-calico#732
-/// Symptom: Calico in eBPF mode runs beside kube-proxy, and its health server needs a port of its own
+/// Symptom: Calico in eBPF mode runs beside kube-proxy, and Calico's health server needs another port
 /// Says: `health-check-unserved/proxy` names the setting of Calico that changes the port
 #[test]
 fn gardener_extension_networking_calico_732() -> Served {

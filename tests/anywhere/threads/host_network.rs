@@ -11,9 +11,9 @@ fn blocked(name: &str, ports: &[u16]) -> World {
 }
 
 /// Thread: awslabs/amazon-eks-ami#2631
-/// Symptom: containerd by chance has the port of an add-on on the host's network. The add-on crash-loops, and the node
-/// becomes NotReady
-/// Says: `host-network-port-taken/listener` names containerd and the pod, with the command that reserves the port
+/// Symptom: by chance, containerd has the port that an add-on on the host's network needs. The add-on crash-loops, and
+/// the node becomes NotReady
+/// Says: `host-network-port-taken/listener` names containerd, the pod, and the command that reserves the port
 #[test]
 fn amazon_eks_ami_2631() -> Served {
     blocked("kube-system/efs-csi-node", &[9809])
@@ -24,7 +24,7 @@ fn amazon_eks_ami_2631() -> Served {
 }
 
 /// Thread: prometheus/node_exporter#1115
-/// Symptom: an exporter crash-loops on a new node, because a second exporter has its port
+/// Symptom: an exporter crash-loops on a new node, because another exporter has the port
 /// Says: `host-network-port-taken/listener` names the pod that has the port
 #[test]
 fn node_exporter_1115() -> Served {
@@ -120,8 +120,8 @@ fn troubleshoot_849() -> Served {
 
 /// Thread: bottlerocket-os/bottlerocket#3711
 /// Symptom: a DNS cache on the host's network crash-loops, although the node's own resolver listens only on 127.0.0.53
-/// Says: `host-network-port-taken/listener` names the resolver, and how both servers can have the port. No finding if
-/// the cache has its own address
+/// Says: `host-network-port-taken/listener` names the resolver, and explains how both servers can have the port. No
+/// finding if the cache listens only on the node's address
 #[test]
 fn bottlerocket_3711() -> Served {
     let taken = |world: World| {
@@ -162,7 +162,7 @@ fn aws_network_policy_agent_435() -> Served {
 }
 
 /// Thread: cilium/cilium#19817
-/// Symptom: an agent crash-loops, because another network's agent has its port. Only a probe names the port
+/// Symptom: an agent crash-loops, because the agent of another network has the port. Only a probe names the port
 /// Says: `host-network-port-taken/listener` names both pods
 #[test]
 fn cilium_19817() -> Served {

@@ -20,8 +20,8 @@ fn network(world: &mut Snapshot, namespace: PodNamespace) {
     }
 }
 
-/// A pod that listens on these ports, with `used` connections to 10.244.1.5:8888. `time_wait` of these connections are
-/// in TIME_WAIT.
+/// The network of a pod that listens on the ports `listening`. The pod has `used` connections to 10.244.1.5:8888, and
+/// `time_wait` of these connections are in TIME_WAIT.
 fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     let (source, destination) = ("10.244.0.9".parse().expect("an address"), "10.244.1.5".parse().expect("an address"));
     let owner = in_pod(uid, "node");

@@ -110,7 +110,7 @@ fn findings(manifest: &str) -> Vec<Value> {
     document["findings"].as_array_mut().expect("findings").drain(..).collect()
 }
 
-/// Fails if the finding does not name the owner. The owner is an object of the manifest, or kubelet.
+/// Fails if no finding names the owner. The owner is an object of the manifest, or the kubelet.
 #[track_caller]
 fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) -> Named {
     let all = findings(manifest);
@@ -143,7 +143,7 @@ fn network_policy_api_341() -> Served {
 }
 
 /// Thread: dash0hq/dash0-operator#1359
-/// Symptom: a chart's hostPort lies among the ports of outgoing connections; behind Cilium, connections of other pods hang
+/// Symptom: a chart's hostPort lies in the ephemeral range; behind Cilium, connections of other pods hang
 /// Says: `ephemeral-range-overlap/workload` finds the problem in the manifest, before there is a pod
 #[test]
 fn dash0_operator_1359() -> Served {

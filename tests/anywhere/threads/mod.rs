@@ -41,8 +41,8 @@ pub(crate) enum Reason {
 /// A kind of conflict: its title, a line of explanation, and its public threads.
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
-/// Every thread, in the order of the page. The name of a thread on GitHub is `owner/name#number`. The name of another
-/// thread is its address without `https://`.
+/// Every thread, in the order of the page. A thread on GitHub has the name `owner/repository#number`. Any
+/// other thread has as its name the thread's address without `https://`.
 pub(crate) const CLASSES: [Class; 14] = [
     (
         "Ephemeral ports",
@@ -94,7 +94,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "The proxy and its settings",
-        "A proxy mode does not serve an address, another mode has left rules in the kernel, or two settings have different values.",
+        "A proxy mode does not serve an address, an earlier mode has left rules in the kernel, or two settings contradict each other.",
         &[
             "gardener/gardener#4599",
             "kubernetes/kubernetes#102314",
@@ -133,7 +133,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service, and does not name the Service that has the number. `owner` names the Service and a remedy; `lint` finds the conflict before you create a Service.",
+        "The API server refuses a nodePort, and does not name the Service that has it. `owner` names this Service and a remedy. `lint` finds the conflict before you create a Service.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",

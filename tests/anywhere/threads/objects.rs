@@ -1,7 +1,7 @@
 //! Makes Kubernetes objects as YAML. Each function takes only the fields that matter for a public thread.
 
-/// A Service in the words of `kubectl get services`: its name (`default/web`), its type, and its ports
-/// (`80:30080/TCP,443:30443/TCP`). `more` has further lines of its spec, for example `externalIPs: [192.0.2.9]`.
+/// A Service from the columns of `kubectl get services`: its name (`default/web`), its type, and its ports
+/// (`80:30080/TCP,443:30443/TCP`). `more` is one more line of its spec, for example `externalIPs: [192.0.2.9]`.
 pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let entries = ports.split(',').enumerate().map(|(index, text)| {
         let (numbers, protocol) = text.split_once('/').expect("a protocol");
@@ -40,7 +40,7 @@ pub(super) fn written(object: &str) -> String {
     format!("{before}}}{after}")
 }
 
-/// The endpoints of a Service, each in the form `10.244.0.5@n1`.
+/// An EndpointSlice of a Service. Each endpoint has the form `10.244.0.5@n1`.
 pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let ports: String = (0..ports).map(|index| format!("- {{name: p{index}, port: {}}}\n", 8080 + index)).collect();
@@ -55,8 +55,7 @@ pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> Stri
     )
 }
 
-/// A ready pod on `n1` in the host's network that declares these ports. The uid of the pod is `uid-` and the pod's
-/// name.
+/// A ready pod on `n1`, in the host's network. The pod declares these ports, and its uid is `uid-` and the pod's name.
 pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     let ports: String =
         ports.iter().map(|port| format!("    - {{containerPort: {port}, hostPort: {port}}}\n")).collect();
@@ -88,7 +87,7 @@ pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
     host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")
 }
 
-/// A ready pod on `n1` in its own network, where it declares these ports.
+/// A ready pod on `n1` with its own network. The pod declares these ports without hostPorts.
 pub(super) fn own_pod(name: &str, ports: &[u16]) -> String {
     let undeclared = |text: String, port: &u16| text.replace(&format!(", hostPort: {port}"), "");
     ports.iter().fold(pod_with_host_ports(name, ports), undeclared)

@@ -34,7 +34,7 @@ fn gardener_4599() -> Served {
 
 /// Thread: kubernetes/kubernetes#102314
 /// Symptom: since a change to ipvs, a rule left from iptables mode refuses connections to a Service
-/// Says: `stale-redirection/proxy` lists the left chains
+/// Says: `stale-redirection/proxy` lists the chains that iptables mode left
 #[test]
 fn kubernetes_102314() -> Served {
     let both = ["ip filter KUBE-EXTERNAL-SERVICES", "ip nat KUBE-NODEPORTS", "ip nat KUBE-NODE-PORT"];
@@ -88,7 +88,7 @@ fn cilium_37691() -> Served {
         .advises("set nodeport-addresses of Cilium to the networks 192.0.2.0/24, 192.0.2.50/32")
 }
 
-/// The nodes pull their images from this NodePort.
+/// The NodePort 31999 of a registry, from which the nodes pull their images.
 fn registry(mode: Mode) -> World {
     World::of(&[served("zarf/registry", "NodePort", "5000:31999/TCP", "")]).mode(mode)
 }

@@ -107,8 +107,8 @@ fn home_ops_11712() -> Served {
 }
 
 /// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
-/// Symptom: a cloud controller on the host's network crash-loops, because a connection of the API server to a webhook
-/// has its port
+/// Symptom: a cloud controller on the host's network crash-loops, because the API server's connection to a webhook has
+/// the controller's port
 /// Says: `connection-on-port/blocks` names the API server's pod, and the command that adds the port to the reserved
 /// ports; `owner 50258` lists the connection. The result is unknown if nothing shows who opened the connection
 #[test]
@@ -144,8 +144,8 @@ fn terraform_hcloud_kubernetes_473() -> Served {
 }
 
 /// Thread: cilium/cilium#36754
-/// Symptom: an exporter on the host's network crash-loops, because a connection of Cilium's agent has its port. The
-/// ephemeral range begins at 1024
+/// Symptom: an exporter on the host's network crash-loops, because a connection of Cilium's agent has the exporter's
+/// port. The ephemeral range begins at 1024
 /// Says: `connection-on-port/blocks` names the pod that has the connection, and the port to reserve; no finding for
 /// connections that the exporter accepted
 #[test]
@@ -164,7 +164,7 @@ fn cilium_36754() -> Served {
 
 /// Thread: github.com/mumoshu/kube-node-init
 /// Symptom: a DaemonSet that prepares nodes lets outgoing connections use every port from 1024
-/// Says: `ephemeral-range-overlap/node-ports` names the present reserved ports and the ports of the node's daemons
+/// Says: `ephemeral-range-overlap/node-ports` names a command that reserves the NodePorts and keeps the reserved ports
 #[test]
 fn kube_node_init() -> Served {
     let world = World::of(&[service("media/stream", "NodePort", "80:30344/TCP", "")]);
@@ -177,7 +177,7 @@ fn kube_node_init() -> Served {
 
 /// Thread: www.michal-drozd.com/en/blog/ephemeral-port-exhaustion-kubernetes
 /// Symptom: the pods of one node cannot reach one server, and the pods of other nodes can
-/// Says: `masquerade-source-ports/pool` names the destination, how many source ports are left, and the pods that use them
+/// Says: `masquerade-source-ports/pool` names the destination, and the pods that use nearly all source ports
 #[test]
 fn ephemeral_port_exhaustion_kubernetes() -> Served {
     let rule = "masquerade-source-ports/pool";

@@ -21,7 +21,7 @@ fn chart(service: &str, port: &str, node_port: &str) -> World {
 /// Thread: 1Password/connect-helm-charts#22
 /// Symptom: a chart has the fixed nodePort 31080, so the API server refuses a second installation
 /// Says: `portreeve owner 31080 --refused` names the first Service; `node-port-range-mismatch/band` reports the risk
-/// before
+/// before the second installation
 #[test]
 fn connect_helm_charts_22() -> Served {
     let world = chart("dev/onepassword-connect", "8080", "31080");
@@ -72,7 +72,7 @@ fn rancher_18989() -> Served {
 }
 
 /// Thread: karmada-io/karmada#1942
-/// Symptom: a member cluster refuses a propagated Service, because its old copy of the Service has the nodePort
+/// Symptom: a member cluster refuses a propagated Service, because the cluster's old copy has the nodePort
 /// Says: `portreeve owner 30685 --refused` names the copy, and advises to change the copy instead of creating it
 #[test]
 fn karmada_1942() -> Served {
@@ -89,7 +89,7 @@ fn checked(service: &str, port: u16) -> World {
 }
 
 /// Thread: velero-io/velero#6376
-/// Symptom: the API server refuses a restored Service for its healthCheckNodePort, which no list of NodePorts shows
+/// Symptom: the API server refuses the healthCheckNodePort of a restored Service, which no list of NodePorts shows
 /// Says: `portreeve owner 30591 --refused` names the Service that has the number for its health check, and the commands
 /// that free the number
 #[test]
@@ -101,7 +101,7 @@ fn velero_6376() -> Served {
 }
 
 /// Thread: velero-io/velero#3419
-/// Symptom: the namespace was deleted, but the health check port of its load balancer is allocated
+/// Symptom: the namespace was deleted, but the health check port of its load balancer is still allocated
 /// Says: `portreeve owner 32100 --refused` names the Service that got the number meanwhile, and the commands that free
 /// the number
 #[test]
@@ -145,7 +145,7 @@ fn awx_operator_814() -> Served {
 }
 
 /// Thread: 5stackgg/5stack-panel#154
-/// Symptom: the API server refuses a fixed nodePort, because another Service got it before by chance
+/// Symptom: the API server refuses a fixed nodePort, because another Service got this nodePort before, by chance
 /// Says: `portreeve owner 30344 --refused` names the other Service, and a free number
 #[test]
 fn panel_154() -> Served {
@@ -156,9 +156,9 @@ fn panel_154() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#132068
-/// Symptom: a Service has a port at its cluster IP, and another Service has the number as NodePort. Is this a conflict?
-/// Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at another address: the two
-/// do not conflict
+/// Symptom: a Service has a port at its cluster IP, and another Service has the same NodePort. Is this a conflict?
+/// Says: `portreeve owner 31200` names the Service with the NodePort. The cluster IP is another address, so the two
+/// Services do not conflict
 #[test]
 fn kubernetes_132068() -> Served {
     let inner = served("shop/inner", "ClusterIP", "31200/TCP", "").replace("10.96.0.10", "10.96.0.11");

@@ -1,11 +1,11 @@
 //! Portreeve has an answer to a public thread if the output names the conflict or claim, its owner, and a remedy. The
-//! thread's test shows this.
+//! test of the thread proves this.
 
 use std::process::{ExitCode, Termination};
 
 use serde_json::Value;
 
-/// Proof that a test found a conflict, its owner and a remedy. Only a remedy of a [`Named`] owner makes this value.
+/// Proof that a test found a conflict, its owner and a remedy. Only the methods of [`Named`] make this value.
 pub(super) struct Served(Named);
 
 impl Termination for Served {
@@ -94,8 +94,8 @@ impl Answer {
     }
 
     /// Checks that the output shows the claim and its owner, such as `node-port` and `Service default/web port http`.
-    /// If no claim on this node matches, the advice must name the owner and the claim, such as `Service default/web` and
-    /// `healthCheckNodePort`.
+    /// If no claim on this node matches, the advice must name the owner and the claim, such as `Service default/web`
+    /// and `healthCheckNodePort`.
     #[track_caller]
     pub(super) fn names(self, claim: &str, owner: &str) -> Named {
         self.named(claim, owner).unwrap_or_else(|why| panic!("{why}"))

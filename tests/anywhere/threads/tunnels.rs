@@ -13,8 +13,8 @@ fn agent(name: &str) -> World {
 
 /// Thread: tigera/docs#2575
 /// Symptom: Docker Swarm has 4789/udp, and Calico’s tunnel in eBPF mode stays down: address already in use
-/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the tunnel that
-/// is up
+/// Says: `tunnel-port-conflict/devices` names both tunnels and the setting `vxlanPort`; `owner 4789/udp` names the
+/// tunnel that is up
 #[test]
 fn docs_2575() -> Served {
     let rule = "tunnel-port-conflict/devices";
@@ -31,7 +31,7 @@ fn docs_2575() -> Served {
 
 /// Thread: cilium/cilium#8990
 /// Symptom: Cilium crash-loops after another network plugin left its tunnel on the node: address already in use
-/// Says: `tunnel-port-conflict/devices` names both tunnels; no finding if the kernel lets both use one port, or if their ports differ
+/// Says: `tunnel-port-conflict/devices` names both tunnels; no finding if the ports differ, or if both can use one port
 #[test]
 fn cilium_8990() -> Served {
     let rule = "tunnel-port-conflict/devices";

@@ -36,8 +36,8 @@ fn charts_2564() -> Served {
 }
 
 /// Thread: redpanda-data/helm-charts#1124
-/// Symptom: a chart adds its default listeners to the listeners of a user, with the same number; only an operator's log shows
-/// the error
+/// Symptom: a chart adds its default listeners to a user's listeners, and two listeners have one nodePort. Only the
+/// log of a Kubernetes operator shows the error
 /// Says: `node-port-claimed-twice` finds the problem in the manifest, and names both ports
 #[test]
 fn helm_charts_1124() -> Served {
@@ -49,8 +49,8 @@ fn helm_charts_1124() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#135439
-/// Symptom: the API server refuses a number when a Service is created, but accepts it in an update: then the Service cannot be
-/// created again
+/// Symptom: the API server refuses a nodePort when a Service is created, but accepts it in an update. Later the Service
+/// cannot be created again
 /// Says: `node-port-claimed-twice` names both ports of the Service
 #[test]
 fn kubernetes_135439() -> Served {

@@ -1,4 +1,4 @@
-//! Public threads without an answer in a test. Each thread has a reason.
+//! Public threads for which Portreeve has no answer, each with the reason.
 
 use super::{Reason, Unserved};
 
@@ -9,7 +9,7 @@ const OLD_PORTMAP: Reason =
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["ovn-kubernetes/ovn-kubernetes#5034", "kubernetes/kubernetes#120536"],
-        symptom: "the API server refuses a nodePort as already allocated, but no Service has the number",
+        symptom: "the API server refuses a nodePort as allocated, but no Service has the number",
         reason: Reason::NotRead(
             "the API server's list of allocated numbers, which names no owner. `owner PORT --refused` reports that no Service has the number, and when the API server releases the number",
         ),
@@ -37,7 +37,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     },
     Unserved {
         threads: &["cilium/cilium#48419"],
-        symptom: "two nodes announce one load balancer's address, because two Services share the address and Cilium elects a node for each",
+        symptom: "two nodes announce one load balancer's address, because two Services share the address and Cilium elects a node for each Service",
         reason: Reason::NotRead(
             "the Leases of Cilium, which name a node and a Service, not the address. The announced address is on no link and in no annotation",
         ),
@@ -49,20 +49,18 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     },
     Unserved {
         threads: &["kubernetes/kubernetes#142183"],
-        symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after a change of its settings to serve 127.0.0.1",
-        reason: Reason::NotRead(
-            "the entries of kube-proxy's verdict maps. kube-proxy's settings serve 127.0.0.1, but an old entry refuses the connections",
-        ),
+        symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its settings were changed to serve 127.0.0.1",
+        reason: Reason::NotRead("the entries of kube-proxy's verdict maps. An old entry refuses the connections"),
     },
     Unserved {
         threads: &["kubernetes/kubernetes#60305", "kubernetes/kubernetes#66103", "containernetworking/plugins#222"],
-        symptom: "a hostPort 443 takes the cluster IP of the API server (ipvs)",
+        symptom: "a hostPort 443 takes connections to the API server's cluster IP (ipvs)",
         reason: OLD_PORTMAP,
     },
     Unserved {
         threads: &["kubernetes/community#8883"],
-        symptom: "kube-proxy on Windows cannot have port 10256",
-        reason: Reason::OutOfReach("a node with Windows: Portreeve reads Linux"),
+        symptom: "kube-proxy on Windows cannot listen on port 10256",
+        reason: Reason::OutOfReach("Portreeve reads only nodes with Linux"),
     },
     Unserved {
         threads: &["kubernetes-sigs/kind#3681"],

@@ -39,8 +39,8 @@ fn k3s_2270() -> Served {
 }
 
 /// Thread: traefik/traefik-helm-chart#732
-/// Symptom: a second ingress controller is installed beside the controller of k3s. The pod for its Service stays
-/// Pending: *didn't have free ports for the requested pod ports*
+/// Symptom: a second ingress controller is installed beside the controller of k3s. ServiceLB's pod for the second
+/// controller stays Pending: *didn't have free ports for the requested pod ports*
 /// Says: `pod-waits-for-port/pod` names the controller of k3s
 #[test]
 fn traefik_helm_chart_732() -> Served {
@@ -51,7 +51,7 @@ fn traefik_helm_chart_732() -> Served {
 }
 
 /// Thread: loculus-project/loculus#4203
-/// Symptom: a LoadBalancer Service stays without an address, because a pod has its port as hostPort
+/// Symptom: a LoadBalancer Service stays without an address, because a pod has the Service's port as hostPort
 /// Says: `pod-waits-for-port/pod` names the pod
 #[test]
 fn loculus_4203() -> Served {
@@ -118,8 +118,8 @@ fn scylla_operator_3089() -> Served {
 }
 
 /// Thread: kubernetes-sigs/azurefile-csi-driver#1880
-/// Symptom: an update of a controller on the host's network waits forever: each new pod needs the port that an old pod keeps
-/// Says: `pod-waits-for-port/pod` names the old pod of the same workload, and the strategy that ends it first
+/// Symptom: an update of a controller on the host's network waits forever: each new pod needs the port of an old pod
+/// Says: `pod-waits-for-port/pod` names the old pod of the same workload, and the strategy that ends the old pod first
 #[test]
 fn azurefile_csi_driver_1880() -> Served {
     let of_set = |hash: &str, pod: &str| {

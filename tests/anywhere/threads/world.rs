@@ -189,7 +189,7 @@ impl World {
     }
 
     /// Every possible owner of a port, an address or a nodePort in this snapshot: objects, processes, links, rules, and
-    /// proxies by their mode.
+    /// proxy modes.
     fn somebody(&self) -> Vec<String> {
         let Snapshot { kernel, cluster, .. } = &self.0;
         let mut names = vec!["Cilium".to_owned()];
@@ -245,7 +245,7 @@ pub(super) fn daemon(command: &str) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, 4242)
 }
 
-/// The owner is a process in a systemd unit. `path` is the path of the unit's control group.
+/// The owner of a socket: a process in a systemd unit. `path` is the path of the unit's control group.
 pub(super) fn in_unit(path: &str, command: &str) -> Owner {
     held(path, None, command, 1)
 }

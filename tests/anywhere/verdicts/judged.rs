@@ -1,4 +1,4 @@
-//! Portreeve's results for a snapshot, and the differences from recorded packets.
+//! Portreeve's results for a snapshot, and the differences from the recorded answers to test packets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ pub struct Cell {
     pub is_unsure: bool,
 }
 
-/// The severity, and the vantage points. Connections from these vantage points do not reach the listener.
+/// The severity of a loss, and the vantage points whose connections do not reach the listener.
 pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 impl Judged<'_> {
@@ -112,7 +112,7 @@ pub fn compared(recording: &Recording) -> usize {
 
 /// Whether packets show a fact that Portreeve does not know yet. An external IP can be an address at which Cilium also
 /// serves NodePorts. At ports of the NodePort range, Cilium then does not serve the external IP (cilium#44730). Cilium
-/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets from these
+/// serves no external IP of a disabled family. If another node answers remote clients directly (DSR), packets of these
 /// clients were not recorded, but the rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
@@ -123,8 +123,8 @@ fn is_open(recording: &Recording, row: &Row) -> bool {
     }
 }
 
-/// The recorded node on which Cilium serves some Services only in part. Its load balancers also have addresses of a
-/// second device.
+/// The recorded node on which Cilium serves some Services only in part. The load balancers of this node also have
+/// addresses of a second device.
 const APART: &str = "cilium/world-apart";
 
 /// Addresses of load balancers on a device that Cilium does not use.
@@ -132,10 +132,10 @@ const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
 
 /// Whether Portreeve's answer may be unknown. Without socket load balancing, an older Cilium serves other addresses to
-/// pods, and the settings do not show Cilium's version. Cilium's annotations can limit a Service to some nodes, and add
-/// endpoints of other clusters. For such Services, Portreeve knows neither the nodes, nor the endpoints, nor which of
-/// two Services is older. Portreeve knows no answer at load balancers' addresses on a device that Cilium does not
-/// use.
+/// pods than a newer Cilium, and the settings do not show the version. Cilium's annotations can limit a Service to some
+/// nodes, and add endpoints of other clusters. For such Services, Portreeve does not know the nodes, the endpoints, and
+/// which of two Services is older. If Cilium does not use a device, Portreeve knows no answer at the load balancers'
+/// addresses on the device.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {

@@ -12,7 +12,7 @@ use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
-/// The shapes of Services for which a listener's answers differ, with their names for a reader.
+/// The shapes of Services for which the answers differ. Each shape has its name for a reader.
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
@@ -39,7 +39,7 @@ const APART: [(&str, &str); 9] = [
 /// Cilium's version in recordings that name no version.
 const NEWEST_CILIUM: &str = "1.20.2";
 
-/// The page that a person reads. A person writes its text, and this test fills in `{table}` and `{pages}`.
+/// The text of docs/who-answers.md. A person writes the text, and this test fills in `{table}` and `{pages}`.
 const PAGE: &str = include_str!("who-answers.md");
 
 /// The data planes, and the titles of their pages. The recording `NAME-default` has the defaults of a data plane.
@@ -148,7 +148,7 @@ fn of_cilium() -> Vec<Setting> {
     recordings.iter().map(in_words).collect()
 }
 
-/// One table for all settings that have the same answers. Also returns the number of tables.
+/// The tables, and their number. All settings with the same answers have one table.
 fn tables(settings: &[&Setting]) -> (String, usize) {
     let mut folded: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in settings {
@@ -177,8 +177,8 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
     (text, folded.len())
 }
 
-/// The answers to a listener on all addresses of both families. The key is the client, the address and the shape. The
-/// value has the answers for TCP and for UDP.
+/// The answers that clients get while a process listens on all addresses of both families. The key is the client, the
+/// address and the shape. The value has the answers for TCP and for UDP.
 type Answers<'a> = BTreeMap<(usize, usize, &'a str), Vec<char>>;
 
 fn answers(recording: &Recording) -> Answers<'_> {
@@ -265,7 +265,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The position of a client in the tables. The network namespace that is no pod has the last position.
+/// The position of a client in the tables. The client [`NAMESPACE`] has the last position.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);

@@ -7,18 +7,18 @@ use portreeve_rules::findings::Vantage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Configurations of the same node differ only in [`Recording::kernel`].
+/// The names of recorded nodes. Configurations of one node differ only in [`Recording::kernel`].
 pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
-/// A network namespace on the node that is not a pod of the data plane. It is not a vantage point, but a client for
-/// which the data plane may have other answers.
+/// The name of a client: a network namespace on the node that belongs to no pod of the data plane. The client is not a
+/// vantage point, but may get other answers.
 pub const NAMESPACE: &str = "namespace";
 
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// The name of the node's recorded snapshot, one of [`NODES`].
     pub world: String,
-    /// The fields of `kernel` in which the snapshot differs: the proxy, IPVS, sysctls, and the proxy's own listeners.
+    /// The fields of `kernel` that replace the fields of the node's snapshot: the proxy, IPVS, sysctls, and listeners.
     pub kernel: Map<String, Value>,
     /// The settings in the data plane's ConfigMap, if it has a ConfigMap.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -43,7 +43,7 @@ pub struct Row {
     pub shape: String,
     pub port: u16,
     /// A letter for each question. The listener answered (`L`), a pod answered (`P`), the connection was refused (`R`),
-    /// timed out (`T`) or got *no route to host* (`N`). A point means no recorded answer, because the listener did not
+    /// timed out (`T`) or got *no route to host* (`N`). A dot means no recorded answer, because the listener did not
     /// answer even before the proxy ran.
     pub answers: String,
 }

@@ -87,10 +87,10 @@ const INPUTS: [Input; 8] = [
 
 const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external-ip-conflict", "takes-listener")];
 
-/// Listeners on every address, on an address that each data plane serves, on another address, and on loopback.
+/// Compared listeners: on every address, on an address that each data plane serves, on another address, on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// The recordings for this mode, with their nodes. For Cilium, one recording of an older version has other answers.
+/// The recordings for this mode, with their nodes. An older Cilium has other answers only in `host-sockets-before`.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     // If Cilium's settings are unread, Portreeve assumes that `k8s-service-proxy-name` is not set.
     let is_of_cilium = |name: &str| {

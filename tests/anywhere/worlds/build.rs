@@ -76,8 +76,8 @@ fn family(word: &str) -> Family {
     found.unwrap_or_else(|| panic!("no family: {word}"))
 }
 
-/// Changes the healthy node: removes its Service and its second addresses, sets these families, and adds the daemons of
-/// every node.
+/// Changes the recorded node: removes its Services, listeners and second addresses, keeps only these families, and adds
+/// the kubelet's listeners.
 fn base(world: &mut Snapshot, families: &[Family]) {
     let has = |ip: IpAddr| families.contains(&Family::of(ip));
     seen(&mut world.cluster.services).clear();
@@ -175,7 +175,7 @@ fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>) {
     interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
 }
 
-/// Adds the link if it does not exist.
+/// Adds an address to a link. If the link does not exist, adds the link first.
 pub(super) fn add_address(interfaces: &mut Interfaces, link: &str, ip: IpAddr, prefix: u8) {
     if interfaces.links.iter().all(|other| other.name != link) {
         add_link(interfaces, link, None);
@@ -206,7 +206,7 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
     }
 }
 
-/// For a failing pod, a scan lists the sockets on the ports that the pod's servers need.
+/// Adds the sockets that a scan lists in a failing pod: the sockets on the ports that the pod's servers need.
 fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     let pods = seen(&mut world.cluster.pods);
     let wanting: Vec<_> = pods.iter().filter(|pod| !pod.own_ports.is_empty()).cloned().collect();

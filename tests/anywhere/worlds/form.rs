@@ -15,7 +15,7 @@ pub(crate) struct World {
     /// All findings of severity info and all unknown results, in the form of [`super::reported`].
     #[serde(default)]
     pub(super) says: Lines,
-    /// All findings above info. Each of them is a known false alarm.
+    /// All findings above info. Each finding is a known false alarm.
     #[serde(default)]
     pub(super) wrong: Lines,
     /// The same node at later moments. The node is still healthy.
@@ -38,11 +38,11 @@ pub(super) struct Change {
     #[serde(default)]
     pub(super) without: Lines,
     /// In `sick`: all findings above info. In `later`: all findings of severity info and all unknown results, if they
-    /// differ from those of the healthy node.
+    /// differ from the healthy node's `says`.
     pub(super) says: Option<Lines>,
 }
 
-/// Each list is a block of lines. `lines.rs` reads the lines.
+/// The facts of a node. Each list is a block of lines. `lines.rs` reads the lines.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Node {
@@ -72,8 +72,8 @@ pub(super) struct Node {
     /// The source ports that masquerade uses: `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535
     /// from 10.244.1.7`.
     pub(super) pools: Lines,
-    /// `tcp 80 10.244.1.5:8080`: a hostPort, and the address to which portmap redirects it. The lines have the order of
-    /// the rules.
+    /// `tcp 80 10.244.1.5:8080`: a hostPort, and the address to which portmap redirects the hostPort. The kernel
+    /// evaluates the rules in the order of the lines.
     pub(super) redirections: Lines,
     /// `shop/cart tcp ESTAB 10.244.1.5:38080 10.96.0.9:443 shop/cart:envoy`: a pod, and a socket in the pod's own
     /// network. The socket has a port that the pod's servers need.
@@ -82,7 +82,7 @@ pub(super) struct Node {
     pub(super) health_checks: Lines,
 }
 
-/// A proxy. The proxy's mode determines which sockets and kernel rules the proxy has.
+/// A proxy. The mode determines the sockets and the kernel rules of the proxy.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
@@ -91,15 +91,15 @@ pub(super) struct Proxy {
     /// `answers`: the proxy answers on port 10249. `configuration`: a ConfigMap names the proxy's mode.
     #[serde(default)]
     pub(super) known_by: KnownBy,
-    /// The proxy's process, in the form of `sockets`.
+    /// The proxy's process, in the form of an owner in `sockets`.
     pub(super) owner: Option<String>,
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
     /// Whether Cilium masquerades in eBPF.
     #[serde(default)]
     pub(super) masquerades: bool,
-    /// Whether the proxy's usual sockets are missing: `metricsBindAddress` is another address, or the proxy does not
-    /// listen on its health port.
+    /// Whether the proxy listens neither on its metrics port nor on its health port, for example while the proxy
+    /// restarts.
     #[serde(default)]
     pub(super) without_sockets: bool,
 }

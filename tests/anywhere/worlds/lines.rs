@@ -110,8 +110,8 @@ pub(super) fn socket(line: &str) -> Socket {
     }
 }
 
-/// `-` means no owner. `kernel:flannel.1` is a device, `sshd` is a daemon of the node, and `namespace/pod:nginx` is a
-/// pod's process.
+/// Reads an owner: `-` is no owner, `kernel:flannel.1` is a device, `sshd` is a daemon of the node, and
+/// `namespace/pod:nginx` is a pod's process.
 #[track_caller]
 pub(super) fn owner(word: &str, state: State) -> Owner {
     let unknown = |source| Gap::new(source, Why::NotSupported, "the socket has no process any more");
@@ -222,7 +222,7 @@ pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
     }
 }
 
-/// Reads pods, `default/edge 80>8080/tcp`: the pod's name, words about the pod, and its ports as
+/// Reads pods, `default/edge 80>8080/tcp`: the pod's name, properties such as `hostNetwork`, and the pod's ports as
 /// `[hostIP@]hostPort>containerPort/protocol`.
 #[track_caller]
 pub(super) fn pods(line: &str) -> Vec<Pod> {

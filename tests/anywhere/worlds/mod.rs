@@ -1,4 +1,4 @@
-//! Healthy example nodes of many platforms. No rule may report a finding above info for them.
+//! Healthy example nodes of many platforms. No rule may report a finding above info for a healthy node.
 //!
 //! Each file in `platforms` is one example node. A person wrote the file from the documents or the source code of its
 //! platform, and the file names these sources. The test makes a snapshot from the file, and runs `check --snapshot`:

@@ -1,7 +1,7 @@
 //! The facts of a proxy, and the proxy's objects in the kernel, by the proxy's mode.
 //!
-//! The chains, tables, devices and virtual servers are those in kubernetes/kubernetes, pkg/proxy/iptables,
-//! pkg/proxy/ipvs and pkg/proxy/nftables.
+//! The names of chains, tables and devices are from kubernetes/kubernetes: pkg/proxy/iptables, pkg/proxy/ipvs and
+//! pkg/proxy/nftables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -109,7 +109,7 @@ fn silence(world: &mut Snapshot) {
 }
 
 fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
-    // The kubelet makes the first three chains on every node.
+    // The kubelet makes these three chains on every node.
     let mut chains = vec!["ip mangle KUBE-IPTABLES-HINT", "ip mangle KUBE-KUBELET-CANARY", "ip filter KUBE-FIREWALL"];
     let (of_mode, tables): (&[&str], &[&str]) = match mode {
         Some(Mode::Iptables) => {
@@ -150,9 +150,9 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     netfilter
 }
 
-/// Adds the objects of kube-proxy in ipvs mode. kube-proxy's device has the addresses of Services. At each of these
-/// addresses, each port of the Service has a virtual server. At each address of the node, each NodePort has a virtual
-/// server.
+/// Adds kube-proxy's device in ipvs mode, with the addresses of Services. Returns kube-proxy's virtual servers. At each
+/// address of a Service, each port of the Service has a virtual server. At each address of the node, each NodePort has
+/// a virtual server.
 fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let services = seen(&mut world.cluster.services).clone();
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
