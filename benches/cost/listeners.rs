@@ -57,7 +57,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // The time of `ss` for a socket differs between machines by a factor of two. The promised ratio is low enough for
+    // The time of `ss` for a socket differs between machines by a factor of three. The promised ratio is low enough for
     // all of these machines.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
@@ -72,7 +72,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
             .provided(&alike)
     };
     vec![
-        against(&process, "process", "ss", promised(5.0, 30.0)),
+        against(&process, "process", "ss", promised(4.0, 20.0)),
         // The start of Portreeve's process takes 2 ms to 7 ms, which is most of its time.
         against(&process, "process", "procfs", promised(50.0, 200.0)),
         against(&process, "process", "netstat", Promise::None),

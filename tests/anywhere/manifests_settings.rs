@@ -233,6 +233,14 @@ fn a_range_of_cilium_that_is_no_range_is_unread() {
 }
 
 #[test]
+fn an_empty_range_of_cilium_is_the_default() {
+    let map = "kind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\n";
+    let facts = facts_of(&[format!("{map}data: {{kube-proxy-replacement: 'true', node-port-range: ''}}")]);
+    assert_eq!((facts.range_claims.len(), facts.rejected.len()), (0, 0));
+    assert_eq!(facts.proxy_config.get().expect("a config").mode.as_deref(), Some("cilium"));
+}
+
+#[test]
 fn what_cilium_does_without_an_endpoint_is_in_its_config_map() {
     let read = |settings: &str| {
         let config = of_cilium(settings);

@@ -196,7 +196,8 @@ impl Settings {
                 self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
             }
         }
-        if let Some(text) = value("node-port-range") {
+        // With an empty range, Cilium uses the default.
+        if let Some(text) = value("node-port-range").filter(|text| !text.trim().is_empty()) {
             self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", notes);
         }
     }

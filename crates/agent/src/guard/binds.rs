@@ -87,8 +87,9 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let is_host_port = |port| host_ports.as_ref().is_ok_and(|it| it.ports().any(|(host_port, _)| host_port == port));
     if let (Ok(addressed), Ok(node_ports)) = (round.addressed(), round.node_ports()) {
         let of_ports = (CLAIMS / node_ports.ports().count().max(1) / 2).clamp(1, ADDRESSES);
-        // Outside of its NodePort range, Cilium serves fewer addresses.
-        let range = cilium_range(round.now);
+        // Outside of its NodePort range, Cilium serves fewer addresses. If the range was not read, the addresses are
+        // either the same for each port, or those of the default range.
+        let range = cilium_range(round.now).unwrap_or_else(|_| PortRange::DEFAULT_NODE_PORTS.into());
         let mut known: BTreeMap<(Family, bool), Vec<IpAddr>> = BTreeMap::new();
         for ((of_port, number), services) in node_ports.ports() {
             let Some(protocol) = bound(of_port) else { continue };
@@ -109,7 +110,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
                 && !is_target
                 && !hides_pods
                 && !is_host_port((of_port, number));
-            let in_range = range.as_ref().is_ok_and(|range| range.contains(number));
+            let in_range = range.contains(number);
             for family in served.iter().flat_map(|(service, _)| service.families) {
                 let find = || answering(addressed, *family, number).take(of_ports).collect();
                 let claim = |ip, is_refused| Claim { protocol, at: SocketAddr::new(ip, number), id, is_refused };
