@@ -9,8 +9,8 @@ use std::{
 use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Bound, Who};
 use portreeve_dataplane::{Addressed, Own, Part, Round, cilium_range, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
-    Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, Process, Protocol, Reading, Service, Snapshot,
-    Socket, Source, State, Unread, Why, text,
+    Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, PortRange, Process, Protocol, Reading, Service,
+    Snapshot, Socket, Source, State, Unread, Why, text,
 };
 use portreeve_guard::hides_ports;
 use portreeve_rules::{
@@ -358,7 +358,7 @@ mod tests {
 
     use super::*;
     use portreeve_facts::{
-        ContainerPort, Mode, PodContainer, ServiceKind,
+        Claimant, ContainerPort, Mode, PodContainer, RangeClaim, ServiceKind,
         healthy::{gap, held, objects, proxy_holder},
     };
 
@@ -423,11 +423,16 @@ mod tests {
     #[test]
     fn behind_cilium_a_node_port_outside_of_its_range_is_claimed_on_fewer_addresses() {
         let world = world().service("high", |it| it.node_port(33000)).with_mode(Mode::Cilium);
-        let all = at(&claims(&world, &Groups::default()));
-        let has = |local: &str| all.iter().any(|(at, is_refused)| at == local && *is_refused);
-        for (local, outside) in [("192.0.2.1", true), ("192.0.2.2", false), ("127.0.0.1", false)] {
-            assert!(has(&format!("{local}:30080")), "{local}: {all:?}");
-            assert_eq!(has(&format!("{local}:33000")), outside, "{local}: {all:?}");
+        let mut assumed = world.clone().with_user_mode(Mode::Cilium);
+        let (by, ranges) = (Claimant::Cilium, gap(Source::ConfigMaps, Why::NotPermitted));
+        assumed.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
+        for world in [world, assumed] {
+            let all = at(&claims(&world, &Groups::default()));
+            let has = |local: &str| all.iter().any(|(at, is_refused)| at == local && *is_refused);
+            for (local, outside) in [("192.0.2.1", true), ("192.0.2.2", false), ("127.0.0.1", false)] {
+                assert!(has(&format!("{local}:30080")), "{local}: {all:?}");
+                assert_eq!(has(&format!("{local}:33000")), outside, "{local}: {all:?}");
+            }
         }
     }
 
