@@ -21,8 +21,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addresses, Need, Part, Port, Role, cilium_range, holds, is_usual, owner_name, place, pod_of, refuses_bind,
-    refuses_bind_of, serves, service_port,
+    Addresses, LocalAddress, Need, Part, Port, Role, cilium_range, holds, is_usual, owner_name, place, pod_of,
+    refuses_bind, refuses_bind_of, serves, service_port,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Unread, Why,
@@ -169,15 +169,11 @@ impl Blocked<'_, '_> {
         if !self.refused_families(service).contains(&Family::of(ip)) {
             return Ok(false);
         }
-        let port = self.port.port;
-        if ip.is_loopback() {
-            return cilium_range(self.snapshot).map(|range| range.contains(port));
-        }
         let addressed = self.round.addressed()?;
-        let Some(local) = addressed.local(ip) else {
-            return Ok(false);
-        };
-        addressed.assumptions.agree(|it| it.captures(*local, port)).ok_or_else(|| addressed.assumptions.ambiguity())
+        let loopback = ip.is_loopback().then_some(LocalAddress { ip, vrf: false });
+        let Some(local) = addressed.local(ip).copied().or(loopback) else { return Ok(false) };
+        let assumptions = &addressed.assumptions;
+        assumptions.agree(|it| it.captures(local, self.port.port)).ok_or_else(|| assumptions.ambiguity())
     }
 
     fn refused_families(&self, service: &Service) -> Vec<Family> {

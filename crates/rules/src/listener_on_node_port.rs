@@ -19,8 +19,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, cilium_range,
-    covers, is_everywhere, owner_name, place, refuses_bind_of, service_port,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Port, Stratum, covers,
+    is_everywhere, owner_name, place, refuses_bind_of, service_port,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -196,11 +196,11 @@ impl Node<'_, '_> {
     /// only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
-        let served = || self.addressed.local(ip).is_some_and(|it| self.captures(*it, socket) == Some(true));
-        let in_range = || cilium_range(self.snapshot).is_ok_and(|range| range.contains(socket.local_port));
-        let family = Family::of(ip);
-        let refused = refuses_bind_of(self.snapshot, service, socket.protocol, family);
-        refused && (ip.is_unspecified() || ip.is_loopback() && in_range() || served())
+        let loopback = ip.is_loopback().then_some(LocalAddress { ip, vrf: false });
+        let local = self.addressed.local(ip).copied().or(loopback);
+        let served = || local.is_some_and(|it| self.captures(it, socket) == Some(true));
+        let refused = refuses_bind_of(self.snapshot, service, socket.protocol, Family::of(ip));
+        refused && (ip.is_unspecified() || served())
     }
 
     /// Whether the socket keeps a pod's hostPort for a container runtime. If true, another rule reports the pod. The

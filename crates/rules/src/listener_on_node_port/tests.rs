@@ -707,8 +707,11 @@ fn behind_cilium_a_node_port_outside_of_its_range_takes_nothing_where_remote_cli
     }
     let everywhere = world("0.0.0.0:30080", of("31000-31999"));
     assert_eq!(affects(&everywhere), (Severity::Critical, vec![Remote, Node, Pods]));
-    let evidence = expect_problem(&RULE, &everywhere, &subject());
-    assert!(evidence.values.iter().any(|(name, _)| *name == "after a restart"), "Cilium refuses the wildcard address");
+    let assumed = world("127.0.0.53:30080", gap(Source::ConfigMaps, Why::NotPermitted)).with_user_mode(Mode::Cilium);
+    for (world, address) in [(everywhere, "the wildcard address"), (assumed, "loopback in the default range")] {
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.values.iter().any(|(name, _)| *name == "after a restart"), "Cilium refuses {address}");
+    }
 }
 
 /// Sockets of Go servers on `::` also serve IPv4, but `/proc/net` does not show this.

@@ -101,6 +101,7 @@ fn outside_of_its_range_cilium_refuses_no_address_on_which_it_serves_no_remote_c
         expect_healthy(&RULE, &world(host_ip, of("30000-32767")), &subject());
         let unread = world(host_ip, gap(Source::ConfigMaps, Why::Malformed));
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps, "{host_ip}");
+        expect_healthy(&RULE, &unread.with_user_mode(Mode::Cilium), &subject());
     }
     expect_problem(&RULE, &world(PRIMARY[0], of("30000-32767")), &subject());
 }
