@@ -32,7 +32,7 @@ pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 /// An input that was not read, or a subject that was not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The highest severity that the rule could report. `None` if no rule needs the missing input.
+    /// The highest severity that the rule could report. `None` if the missing input is listed without a rule.
     pub ceiling: Option<Severity>,
     /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing at all.
     pub claims: usize,
