@@ -127,7 +127,9 @@ impl Node<'_, '_> {
             Judged::Depends { .. } if is_left_out.get() && excuse.is_ok() => return None,
             // The socket is the runtime's: the runtime opens the hostPort while the pod starts.
             Judged::Certain(..) if opens() => return None,
-            Judged::Depends { on, .. } if unsettled(self.snapshot, pod).as_ref() == Some(&on) && opens() => return None,
+            Judged::Depends { on, .. } if unsettled(self.snapshot, pod).as_ref() == Some(&on) && opens() => {
+                return None;
+            }
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
                 Ok(true) if is_node_port => return None,

@@ -9,8 +9,8 @@ use std::{
 use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Bound, Who};
 use portreeve_dataplane::{Addressed, Own, Part, Round, cilium_range, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
-    Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, PortRange, Process, Protocol, Reading, Service,
-    Snapshot, Socket, Source, State, Unread, Why, text,
+    Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, PortRange, Process, Protocol, Reading,
+    Service, Snapshot, Socket, Source, State, Unread, Why, text,
 };
 use portreeve_guard::hides_ports;
 use portreeve_rules::{

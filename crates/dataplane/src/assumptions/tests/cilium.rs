@@ -163,14 +163,12 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
 /// SCTP was not measured. Cilium's source code gives the results.
 #[test]
 fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
+    let to = (LocalAddress { ip: ip(PRIMARY[0]), vrf: false }, (Protocol::Sctp, 30080));
     let ask = |change: &dyn Fn(&mut ProxyConfig)| {
         let assumptions = assumptions(&cilium(|it| change(it)));
-        let (to, port) = (LocalAddress { ip: ip(PRIMARY[0]), vrf: false }, (Protocol::Sctp, 30080));
         [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| {
-            let outcomes = assumptions.iter().map(|it| it.outcome((to, port), from, Backing::Ready));
-            outcomes.collect::<Vec<_>>().windows(2).all(|pair| pair[0] == pair[1]).then(|| {
-                assumptions.iter().next().expect("an assumption").outcome((to, port), from, Backing::Ready)
-            })
+            let outcomes: Vec<_> = assumptions.iter().map(|it| it.outcome(to, from, Backing::Ready)).collect();
+            outcomes.windows(2).all(|pair| pair[0] == pair[1]).then(|| outcomes[0])
         })
     };
     let of = |sctp| move |it: &mut ProxyConfig| it.cilium = Some(CiliumConfig { sctp, ..CiliumConfig::default() });
