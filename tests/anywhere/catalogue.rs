@@ -428,8 +428,8 @@ fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Opt
     let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
     let (id, variant) = rule.split_once('/').unwrap_or((rule, ""));
     let is_test = text.split("#[test]\n").skip(1).any(|it| it.trim_start().starts_with(&format!("fn {function}() ")));
-    // A test without a report may assert that there is no finding at all. A file of a crate is about one rule, so for a
-    // test with a report the file needs only the variant.
+    // A test that expects silence may assert that there is no finding at all. A file below `crates` is about one rule,
+    // so its test need not name the id.
     let names = [rule.to_owned(), format!("\"{id}\"")];
     let of_crate = file.starts_with("crates/") && (is_silent || text.contains(&format!("\"{variant}\"")));
     let silence = is_silent && (text.contains(&format!("{id}/")) || text.contains("alarms("));

@@ -225,8 +225,8 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     };
     assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone shows no pod");
     names_the_pod("hybrid");
-    // Another thread unmounts cgroup2 in its own mount namespace. This thread keeps its mounts, because it removes the
-    // groups at the end.
+    // A second thread unmounts cgroup2 in a mount namespace of its own. The main thread still needs the mount, to
+    // remove the groups at the end.
     let alone = thread::scope(|scope| {
         let alone = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS).expect("root may");

@@ -43,7 +43,7 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
 }
 
 /// Fault (disk): a pipe without a writer replaces a file of cluster facts
-/// Does: reports that the file cannot be read; ends on a signal
+/// Does: reports that the file cannot be read; a signal ends the agent
 /// Right again: when the path is a file
 /// Lost: the content of the file
 #[test]

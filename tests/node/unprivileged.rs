@@ -40,8 +40,8 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 /// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
-    // This old kube-proxy would hold both NodePorts. Only one NodePort has a socket, so the socket belongs to another
-    // program.
+    // This old kube-proxy opens a socket for each NodePort. Only one NodePort has a socket, so another program opened
+    // this socket.
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))

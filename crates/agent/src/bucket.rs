@@ -11,7 +11,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket with `most` tokens. After each time `every`, one token returns to the bucket.
+    /// A full bucket with `most` tokens. One token returns to the bucket in each interval `every`.
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
         Self { every, most, full: now }
     }

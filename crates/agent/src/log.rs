@@ -92,7 +92,7 @@ impl Log {
         let mut before = self.style.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != style {
             *before = style;
-            // The reload fails only after the end of the log, so the error is ignored.
+            // The reload fails only if the log no longer exists, so the error is ignored.
             self.lines.reload(style.lines(&self.queue, self.colour)).unwrap_or_default();
         }
     }

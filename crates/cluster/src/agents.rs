@@ -54,7 +54,7 @@ impl AgentRequest {
     /// All facts of a scan, with all Services of the cluster.
     pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
 
-    /// The first requests, and the second requests for longer answers.
+    /// The first round asks all agents. The second round accepts longer answers, from agents whose answer was too long.
     fn rounds(self) -> [Round; 2] {
         let Self { path, at_once, usual, longest } = self;
         // Each connection needs an open file. Half of the limit stays free for other open files.

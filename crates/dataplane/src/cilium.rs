@@ -95,7 +95,7 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
-        // If a kube-proxy answers or is configured beside Cilium, the answer is unknown.
+        // If a kube-proxy runs or is configured beside Cilium, the result is unknown.
         Err(_) if snapshot.contested().is_some() => None,
         Err(_) => match snapshot.kernel.interfaces.known(Unread::Doubted) {
             Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),

@@ -125,7 +125,7 @@ mod tests {
         healthy::{PRIMARY, interfaces_of, ip},
     };
 
-    /// The vantage points to which a socket on all IPv4 addresses answers, if the socket is bound to this device.
+    /// The clients that get an answer at `address` from a socket on 0.0.0.0 that is bound to the device `name`.
     fn bound(world: &Snapshot, name: &str, address: &str, vrf: bool) -> Vec<(Vantage, Result<bool, Source>)> {
         let world = world.clone().listens("0.0.0.0:30080");
         let interfaces = world.kernel.interfaces.seen().expect("interfaces");

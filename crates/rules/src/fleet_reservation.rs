@@ -213,7 +213,7 @@ impl FleetReservation {
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
-    /// One list for all nodes that one write can apply.
+    /// One list for all nodes, short enough for one write to `ip_local_reserved_ports`.
     ///
     /// # Errors
     /// If no list is possible, or if the list is too long for one write. The error is a sentence for users.

@@ -264,7 +264,7 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: 
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// Whether a process of root has the name of a program that opens sockets for hostPorts.
+/// Whether root owns the socket, and its process has the name of a program that opens sockets for hostPorts.
 pub(super) fn has_name_of_runtime(socket: &Socket) -> bool {
     let Owner::Held(holder) = &socket.owner else { return false };
     let process = holder.process.known(Unread::Doubted);

@@ -248,7 +248,7 @@ impl Claim<'_> {
         let same_service = std::ptr::eq(self.service, other.service);
         if same_service {
             let itself = match (self.port, other.port) {
-                // A Service may have one number for two protocols, if both entries have one `port`.
+                // A Service may use one nodePort for two protocols, if both entries have the same `port`.
                 (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
                 (own, other) => own.is_none() && other.is_none(),
             };

@@ -231,7 +231,7 @@ fn table(recording: &Recording) -> String {
     let mut columns: Vec<(&str, String)> = Vec::new();
     for (shape, words) in all {
         match columns.iter_mut().find(|(other, _)| column(other) == column(shape)) {
-            Some((_, head)) => *head += &format!(",<br>{words}"),
+            Some((_, head)) => *head += &format!(" /<br>{words}"),
             None => columns.push((shape, (*words).to_owned())),
         }
     }

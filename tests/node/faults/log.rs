@@ -20,7 +20,7 @@ fn a_log_without_a_reader_does_not_end_the_agent() {
 }
 
 /// Fault (disk): no program reads the log, and the pipe is full
-/// Does: scans and answers; ends on a signal
+/// Does: scans and answers; a signal ends the agent
 /// Right again: always
 /// Lost: lines of the log
 #[test]

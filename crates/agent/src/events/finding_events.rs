@@ -176,7 +176,7 @@ impl FindingEvents {
         }
     }
 
-    /// The next step and its time, without the delay of this node.
+    /// The next step, and the time at which the step is due. The caller adds the delay of this node.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
         // If `since` is in the future, the clock was set back.

@@ -98,7 +98,7 @@ fn an_address_of_bgp_is_on_every_node() {
         interfaces.addresses.last_mut().expect("an address").prefix = 24;
         expect_healthy(&RULE, &world, &subject());
     }
-    // The link has no address of this network, so no neighbour sends ARP for the address.
+    // eth0 has no address in the network of 198.51.100.50, so no neighbour sends ARP requests for 198.51.100.50.
     expect_healthy(&RULE, &held("eth0", "198.51.100.50", "n2"), &subject());
 }
 

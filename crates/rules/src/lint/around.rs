@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::wording::number_field;
 use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. Pods and Nodes that a file does not have are left out. If one
+/// The inputs that lint needed and could not read. Pods and Nodes that were not requested do not count. If one
 /// failure leaves several kinds of objects unread, the result has the failure once, with these kinds. If the user gave
 /// the NodePort `range`, lint needs no other source of the range.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
