@@ -455,17 +455,6 @@ fn of_copies_of_a_service_the_last_is_compared() {
 }
 
 #[test]
-fn each_copy_of_a_service_is_refused_or_keeps_its_numbers_in_its_turn() {
-    let api = |number: u16| service("api", &format!("nodePort: {number}"));
-    let (kept, moved) = (service("shop/web", "targetPort: 8080"), service("shop/web", "nodePort: 30078"));
-    let refused =
-        |place: &str| format!("{place} warning node-port-claimed-twice/refused Service default/api 30080/tcp");
-    assert_eq!(with_cluster(&(api(30080) + &api(30079))), [refused("6:32")], "the cluster has the number");
-    assert_eq!(with_cluster(&[&*kept, &*api(30080), &*moved].concat()), [refused("13:32")], "the Service has it still");
-    assert_eq!(with_cluster(&[kept, moved, api(30080)].concat()), [""; 0]);
-}
-
-#[test]
 fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let mut world = healthy();
     let Reading::Seen(pods) = &mut world.cluster.pods else { panic!("pods were recorded") };

@@ -42,9 +42,7 @@ fn of_copies_of_a_service_the_last_that_is_accepted_has_its_numbers() {
     assert_eq!(found_in(&[&first, &api, &second]), [refused(13, "default/api")], "the order of the input");
     assert_eq!(found_in(&[&first, &kept, &api]), [refused(6, "shop/web"), refused(20, "default/api")]);
     assert_eq!(found_in(&[&outside, &second, &api]), [too_low(6)]);
-    let all = [refused(6, "shop/web"), too_low(13), refused(20, "default/api")];
-    assert_eq!(found_in(&[&first, &outside, &api]), all, "the first copy remains");
-    assert_eq!(found_in(&[&api, &first, &second]), [refused(13, "shop/web")], "the first copy is refused");
+    assert_eq!(found_in(&[&first, &outside, &api]), [too_low(13), refused(20, "default/api")]);
     let health = |number: u16| {
         let line = format!("type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: {number}");
         service("web", "name: x").replace("type: NodePort", &line)

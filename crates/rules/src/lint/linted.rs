@@ -26,12 +26,8 @@ pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service
 pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// The cluster after the manifests are applied. If the manifests have a Service several times, the last copy is the
-    /// first Service of this name. The API server refuses a copy with a new number outside the NodePort range. Such a
-    /// copy follows.
+    /// first Service of this name. Other copies follow only if the API server refuses their numbers.
     pub(super) snapshot: Snapshot,
-    /// The copies of each Service in the manifests, by namespace and name, in the order of the input. A copy also has
-    /// the numbers that the Service keeps.
-    pub(super) copies: BTreeMap<(String, String), Vec<Arc<Service>>>,
     /// The Services that manifests update, as they are in the cluster now, by namespace and name.
     pub(super) held: BTreeMap<(String, String), Arc<Service>>,
     /// Updates that the API server may refuse: the cluster does not show who chose a number.
@@ -105,10 +101,9 @@ fn keep_numbers(service: &mut Service, before: &Service, is_there: bool) -> Opti
     unsure
 }
 
-/// Whether a number that the API server has not accepted yet lies outside the range, if the range is known.
-fn is_outside(service: &Service, range: Option<PortRange>) -> bool {
-    let lacks = |number: u16| range.is_some_and(|range| !range.contains(number));
-    service.numbers().any(|(number, port)| !service.has_accepted(port) && lacks(number))
+/// Whether a number that the API server has not accepted yet lies outside the range.
+fn is_outside(service: &Service, range: PortRange) -> bool {
+    service.numbers().any(|(number, port)| !service.has_accepted(port) && !range.contains(number))
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
@@ -152,8 +147,7 @@ impl Linted {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
             service.health_check_kept = true;
         }
-        let range = cluster.node_port_range.known(unread).map(|it| it.range);
-        let (mut unsure, mut copies) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
+        let mut unsure = Vec::new();
         let mut places: HashMap<(String, String), usize> = HashMap::new();
         for service in facts.services.known_part(unread) {
             let mut service = Arc::clone(service);
@@ -165,11 +159,9 @@ impl Linted {
             }
             let name = (service.namespace.clone(), service.name.clone());
             let place = places.get(&name).copied();
-            // The API server refuses a copy outside the range, so the next copy changes an earlier state.
-            let copy = place.map(|place| &services[place]).filter(|it| !is_outside(it, range));
-            let is_first = copy.is_none();
+            let copy = place.map(|place| &services[place]).filter(|it| !is_outside(it, range.range));
             if let Some(before) = copy.or_else(|| updated.get(&name))
-                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before, is_first)
+                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before, copy.is_none())
             {
                 let detail = format!(
                     "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
@@ -177,13 +169,10 @@ impl Linted {
                 );
                 unsure.push((Arc::clone(&service), Gap::new(Source::Services, Why::Ambiguous, detail)));
             }
-            copies.entry(name.clone()).or_default().push(Arc::clone(&service));
             match place {
                 Some(place) => {
-                    if is_first || !is_outside(&service, range) {
-                        mem::swap(&mut services[place], &mut service);
-                    }
-                    services.extend(Some(service).filter(|it| is_outside(it, range)));
+                    let earlier = mem::replace(&mut services[place], service);
+                    services.extend(Some(earlier).filter(|it| is_outside(it, range.range)));
                 }
                 None => {
                     places.insert(name, services.len());
@@ -221,7 +210,7 @@ impl Linted {
             listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
         let free = has_services.then(|| numbers(&around)).flatten();
-        Self { manifests, snapshot: around, copies, held: updated, unsure, free }
+        Self { manifests, snapshot: around, held: updated, unsure, free }
     }
 
     pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {

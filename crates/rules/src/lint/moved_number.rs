@@ -2,7 +2,7 @@
 //! object, the API server compares a number with the numbers that Services have at this moment (Kubernetes 1.36
 //! `pkg/registry/core/service/storage/alloc.go`).
 
-use std::{collections::HashMap, slice, sync::Arc};
+use std::{collections::HashMap, ptr};
 
 use super::Linted;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     ids,
     wording::number_field,
 };
-use portreeve_facts::{Claimed, Protocol, Service, Unread};
+use portreeve_facts::{Claimed, Manifest, Protocol, Service, Unread};
 
 /// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
 /// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
@@ -19,29 +19,25 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
     let services = cluster.services.known_part(unread);
     let range = cluster.node_port_range.known(unread);
-    // If a Service has several copies, the copy that remains is the first in `services`.
+    // If a Service has several copies, the last copy is the first in `services`.
     let after: HashMap<(&str, &str), &Service> =
         services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
-    let of_manifests = linted.copies.iter().map(|((namespace, name), all)| ((&**namespace, &**name), all.iter()));
-    let mut copies: HashMap<(&str, &str), slice::Iter<'_, Arc<Service>>> = of_manifests.collect();
-    // The numbers of each Service before the next manifest.
+    // The numbers of each Service of the manifests before the next manifest.
     let mut held: HashMap<(&str, &str), Vec<(u16, &str)>> = HashMap::new();
     let mut holders: HashMap<u16, ((&str, &str), &str)> = HashMap::new();
-    let all = services.iter().map(|it| ((&*it.namespace, &*it.name), it));
-    let others = all.filter(|(name, _)| !copies.contains_key(name));
-    let updated = linted.held.iter().map(|((namespace, name), it)| ((&**namespace, &**name), it));
-    for (of, service) in others.chain(updated) {
+    for ((namespace, name), service) in &linted.held {
+        let of = (namespace.as_str(), name.as_str());
         holders.extend(numbers(service).map(|(number, field)| (number, (of, field))));
         held.insert(of, numbers(service).collect());
     }
+    let manifests = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
+    let last: HashMap<(&str, &str), &Manifest> =
+        manifests.clone().map(|it| ((&*it.namespace, &*it.name), it)).collect();
     let mut findings = Vec::new();
-    for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
+    for manifest in manifests {
         let own = (&*manifest.namespace, &*manifest.name);
         let its_own = held.get(&own).map_or(&[][..], Vec::as_slice);
-        let (copy, is_last) = match copies.get_mut(&own) {
-            Some(left) => (left.next(), left.as_slice().is_empty()),
-            None => (None, true),
-        };
+        let mut written = Vec::new();
         let mut is_refused = linted.refused(manifest).next().is_some();
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
@@ -49,6 +45,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, "healthCheckNodePort"),
                 _ => continue,
             };
+            written.push((number, field));
             // The API server does not compare a number that this field of the Service already has.
             if its_own.contains(&(number, field)) {
                 continue;
@@ -57,11 +54,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             is_refused |= range.is_some_and(|it| !it.range.contains(number));
             let Some(&(holder, its)) = holders.get(&number).filter(|it| **it != (own, field)) else { continue };
             is_refused = true;
-            let stays = |name: (&str, &str), field: &str| {
-                after.get(&name).is_some_and(|it| numbers(it).any(|kept| kept == (number, field)))
-            };
-            // A later copy of the Service may have another number.
-            if stays(holder, its) && (is_last || stays(own, field)) {
+            if after.get(&holder).is_some_and(|it| numbers(it).any(|kept| kept == (number, its))) {
                 continue;
             }
             let (namespace, name) = holder;
@@ -82,7 +75,12 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     holders.remove(number);
                 }
             }
-            let now: Vec<(u16, &str)> = copy.into_iter().flat_map(|it| numbers(it)).collect();
+            // The last copy also keeps numbers that it does not write.
+            let now: Vec<(u16, &str)> = match after.get(&own) {
+                None => Vec::new(),
+                Some(service) if ptr::eq(last[&own], manifest) => numbers(service).collect(),
+                Some(_) => written,
+            };
             for &(number, field) in &now {
                 holders.entry(number).or_insert((own, field));
             }
