@@ -434,7 +434,7 @@ fn a_port_that_was_not_judged_is_an_error_in_the_forms_for_pipelines() {
 }
 
 #[test]
-fn of_copies_of_a_service_the_last_is_compared() {
+fn of_copies_of_a_service_the_first_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));
     let foreign = copy("targetPort: 8080, nodePort: 2020");
@@ -448,10 +448,10 @@ fn of_copies_of_a_service_the_last_is_compared() {
         );
         rows.lines().map(|row| row.split(": ").nth(1).expect("a severity").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(severities([&other, &own]), ["info"]);
-    assert_eq!(severities([&own, &other]), [""; 0], "its number is that of the last copy");
-    assert_eq!(severities([&own, &foreign]), ["warning", "warning"]);
-    assert_eq!(severities([&foreign, &own]), ["info", "info"]);
+    assert_eq!(severities([&own, &other]), ["info"]);
+    assert_eq!(severities([&other, &own]), [""; 0], "its number is that of the first copy");
+    assert_eq!(severities([&foreign, &own]), ["warning", "warning"]);
+    assert_eq!(severities([&own, &foreign]), ["info", "info"]);
 }
 
 #[test]

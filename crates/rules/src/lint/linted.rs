@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    mem,
     sync::Arc,
 };
 
@@ -13,8 +12,8 @@ use crate::{
     made_by,
 };
 use portreeve_facts::{
-    Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, PortRange, Protocol, Reading,
-    Refusal, Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Source, Unread, Why,
+    Claim, Claimed, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, Reading, Refusal,
+    Refused, Service, ServiceKind, ServicePort, Snapshot, Socket, Source, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -25,8 +24,7 @@ pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service
 #[derive(Clone, Debug)]
 pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
-    /// The cluster after the manifests are applied. If the manifests have a Service several times, the last copy is the
-    /// first Service of this name. Other copies follow only if the API server refuses their numbers.
+    /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
     /// The Services that manifests update, as they are in the cluster now, by namespace and name.
     pub(super) held: BTreeMap<(String, String), Arc<Service>>,
@@ -56,19 +54,15 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
 /// matches ports by name, and keeps a number that the update gives to no other port (Kubernetes 1.36
 /// pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
-/// `is_there` is true if the cluster has `before`. If false, `before` is an earlier copy of the Service in the
-/// manifests, and perhaps the API server will refuse its numbers.
-///
 /// Returns a number that the update also gives to another port, if the Service does not show who chose the number.
-fn keep_numbers(service: &mut Service, before: &Service, is_there: bool) -> Option<u16> {
+fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return None;
     }
     let written: BTreeSet<(u16, Protocol)> =
         service.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol))).collect();
     let is_written = |number: &u16| Protocol::ALL.into_iter().any(|protocol| written.contains(&(*number, protocol)));
-    let has = before.ports.iter().filter(|port| is_there || port.fixed == Some(false));
-    let held: BTreeSet<u16> = has.filter_map(|port| port.node_port).collect();
+    let held: BTreeSet<u16> = before.ports.iter().filter_map(|port| port.node_port).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_some_and(|number| held.contains(&number))) {
         port.fixed = Some(false);
     }
@@ -89,21 +83,14 @@ fn keep_numbers(service: &mut Service, before: &Service, is_there: bool) -> Opti
             Some((number, _)) if !is_written(&number) => Some(number),
             _ => of_name,
         };
-        port.fixed = Some(port.node_port.is_some_and(|number| !held.contains(&number)));
+        port.fixed = Some(false);
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
-        let (its, had) = (service.health_check_node_port, before.health_check_node_port);
-        let is_kept = is_there || before.health_check_kept;
         // The API server refuses another number, so the Service keeps the number.
-        service.health_check_node_port = if is_kept { had.or(its) } else { its.or(had) };
-        service.health_check_kept = is_kept && service.health_check_node_port == had;
+        service.health_check_node_port = before.health_check_node_port.or(service.health_check_node_port);
+        service.health_check_kept = service.health_check_node_port == before.health_check_node_port;
     }
     unsure
-}
-
-/// Whether a number that the API server has not accepted yet lies outside the range.
-fn is_outside(service: &Service, range: PortRange) -> bool {
-    service.numbers().any(|(number, port)| !service.has_accepted(port) && !range.contains(number))
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
@@ -148,20 +135,15 @@ impl Linted {
             service.health_check_kept = true;
         }
         let mut unsure = Vec::new();
-        let mut places: HashMap<(String, String), usize> = HashMap::new();
-        for service in facts.services.known_part(unread) {
-            let mut service = Arc::clone(service);
+        services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
             // If the cluster was read, the uid and the managedFields of a manifest show nothing about the cluster.
             if has_services && service.uid.is_some() {
                 let service = Arc::make_mut(&mut service);
                 service.uid = None;
                 service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
             }
-            let name = (service.namespace.clone(), service.name.clone());
-            let place = places.get(&name).copied();
-            let copy = place.map(|place| &services[place]).filter(|it| !is_outside(it, range.range));
-            if let Some(before) = copy.or_else(|| updated.get(&name))
-                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before, copy.is_none())
+            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone()))
+                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before)
             {
                 let detail = format!(
                     "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
@@ -169,17 +151,8 @@ impl Linted {
                 );
                 unsure.push((Arc::clone(&service), Gap::new(Source::Services, Why::Ambiguous, detail)));
             }
-            match place {
-                Some(place) => {
-                    let earlier = mem::replace(&mut services[place], service);
-                    services.extend(Some(earlier).filter(|it| is_outside(it, range.range)));
-                }
-                None => {
-                    places.insert(name, services.len());
-                    services.push(service);
-                }
-            }
-        }
+            service
+        }));
         // The endpoints of new Services are not known.
         if let Reading::Seen(slices) = &cluster.endpoint_slices {
             let of_slices = slices.iter().map(|slice| &slice.service);
@@ -299,7 +272,7 @@ mod tests {
             service(&[("web", 80, Tcp, Some(30080)), ("dns", 53, Udp, Some(30053)), ("api", 81, Tcp, Some(30081))]);
         let kept = |name, port, protocol, others: &[(&str, u16, Protocol, Option<u16>)]| {
             let mut update = service(&[&[(name, port, protocol, None)], others].concat());
-            keep_numbers(&mut update, &before, true);
+            keep_numbers(&mut update, &before);
             update.ports[0].node_port
         };
         assert_eq!(kept("web", 8080, Tcp, &[]), Some(30080), "the name");
@@ -323,7 +296,7 @@ mod tests {
             let mut before = service(&[("web", 80, Tcp, Some(30080)), ("api", 81, other, Some(30081))]);
             before.ports[0].fixed = fixed;
             let mut update = service(&[("web", 80, Tcp, None), ("api", 81, other, Some(30080))]);
-            assert_eq!(keep_numbers(&mut update, &before, true), unsure, "{fixed:?} {other}");
+            assert_eq!(keep_numbers(&mut update, &before), unsure, "{fixed:?} {other}");
             assert_eq!(update.ports[0].node_port, node_port, "{fixed:?} {other}");
         }
     }
@@ -339,7 +312,7 @@ mod tests {
             (ServiceKind::ClusterIp, true, None),
         ] {
             let mut update = Service { kind, external_local, health_check_node_port: None, ..service(&[]) };
-            keep_numbers(&mut update, &before, true);
+            keep_numbers(&mut update, &before);
             assert_eq!(update.health_check_node_port, kept, "{kind:?}, {external_local}");
         }
     }

@@ -2,7 +2,7 @@
 //! object, the API server compares a number with the numbers that Services have at this moment (Kubernetes 1.36
 //! `pkg/registry/core/service/storage/alloc.go`).
 
-use std::{collections::HashMap, ptr};
+use std::collections::HashMap;
 
 use super::Linted;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     ids,
     wording::number_field,
 };
-use portreeve_facts::{Claimed, Manifest, Protocol, Service, Unread};
+use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
 /// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
 /// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
@@ -19,25 +19,17 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
     let services = cluster.services.known_part(unread);
     let range = cluster.node_port_range.known(unread);
-    // If a Service has several copies, the last copy is the first in `services`.
+    // If a Service has several copies, the first copy is used.
     let after: HashMap<(&str, &str), &Service> =
         services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
-    // The numbers of each Service of the manifests before the next manifest.
-    let mut held: HashMap<(&str, &str), Vec<(u16, &str)>> = HashMap::new();
-    let mut holders: HashMap<u16, ((&str, &str), &str)> = HashMap::new();
-    for ((namespace, name), service) in &linted.held {
-        let of = (namespace.as_str(), name.as_str());
-        holders.extend(numbers(service).map(|(number, field)| (number, (of, field))));
-        held.insert(of, numbers(service).collect());
-    }
-    let manifests = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
-    let last: HashMap<(&str, &str), &Manifest> =
-        manifests.clone().map(|it| ((&*it.namespace, &*it.name), it)).collect();
+    let before = linted.held.iter().flat_map(|((namespace, name), service)| {
+        numbers(service).map(move |(number, field)| (number, ((namespace.as_str(), name.as_str()), field)))
+    });
+    let mut holders: HashMap<u16, ((&str, &str), &str)> = before.collect();
     let mut findings = Vec::new();
-    for manifest in manifests {
+    for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
         let own = (&*manifest.namespace, &*manifest.name);
-        let its_own = held.get(&own).map_or(&[][..], Vec::as_slice);
-        let mut written = Vec::new();
+        let its_own = linted.before(manifest);
         let mut is_refused = linted.refused(manifest).next().is_some();
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
@@ -45,9 +37,8 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, "healthCheckNodePort"),
                 _ => continue,
             };
-            written.push((number, field));
             // The API server does not compare a number that this field of the Service already has.
-            if its_own.contains(&(number, field)) {
+            if its_own.is_some_and(|it| numbers(it).any(|had| had == (number, field))) {
                 continue;
             }
             // `node_port_outside_range.rs` reports this field.
@@ -70,21 +61,14 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
         }
         // A Service that the API server refuses keeps its numbers.
         if !is_refused {
-            for (number, _) in its_own {
-                if holders.get(number).is_some_and(|(holder, _)| *holder == own) {
-                    holders.remove(number);
+            for (number, _) in its_own.into_iter().flat_map(|it| numbers(it)) {
+                if holders.get(&number).is_some_and(|(holder, _)| *holder == own) {
+                    holders.remove(&number);
                 }
             }
-            // The last copy also keeps numbers that it does not write.
-            let now: Vec<(u16, &str)> = match after.get(&own) {
-                None => Vec::new(),
-                Some(service) if ptr::eq(last[&own], manifest) => numbers(service).collect(),
-                Some(_) => written,
-            };
-            for &(number, field) in &now {
+            for (number, field) in after.get(&own).into_iter().flat_map(|it| numbers(it)) {
                 holders.entry(number).or_insert((own, field));
             }
-            held.insert(own, now);
         }
     }
     findings
