@@ -254,16 +254,19 @@ impl Settings {
         path: impl fmt::Display,
         notes: &mut Notes,
     ) {
-        let mut ranges = Vec::new();
+        let (mut ranges, mut is_whole) = (Vec::new(), true);
         for text in texts {
             // A range of Cilium has the form `first,last`. A range of Calico has the form `first:last`.
             match text.replace([',', ':'], "-").parse() {
                 Ok(range) => ranges.push(range),
-                Err(_) => notes.note(&path, quoted(&text), "a range of ports"),
+                Err(_) => {
+                    is_whole = false;
+                    notes.note(&path, quoted(&text), "a range of ports");
+                }
             }
         }
         let unread = || Gap::new(Source::ConfigMaps, Why::Malformed, format!("{place}: {path} is no range of ports"));
-        let ranges = if ranges.is_empty() { Reading::Gap(unread()) } else { Reading::Seen(ranges) };
+        let ranges = if is_whole && !ranges.is_empty() { Reading::Seen(ranges) } else { Reading::Gap(unread()) };
         self.claims.push(RangeClaim { by, ranges, place });
     }
 

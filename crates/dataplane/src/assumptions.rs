@@ -14,7 +14,8 @@ use super::{
     unknown,
 };
 use portreeve_facts::{
-    Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, PortRange, PortSet, ProxyConfig, Snapshot, Source, Why,
+    Claimant, Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, PortRange, PortSet, ProxyConfig, Snapshot,
+    Source, Why,
 };
 
 /// All possible assumptions about the data plane. A verdict is certain if the verdict is true in all these assumptions.
@@ -252,11 +253,13 @@ fn assumptions(
     let (ages, unknown_age) = if_needed(needs(Setting::Version), neutral.before_1_26, || {
         either_of(kube_proxy::is_before_1_26(snapshot).ok_or_else(|| kube_proxy::unknown_version(snapshot)))
     });
+    let names_range = snapshot.cluster.range_claims.iter().any(|claim| claim.by == Claimant::Cilium);
+    let unread = || snapshot.proxy_config_of(Some(Mode::Cilium)).err();
     let (ranges, unknown_range) = if_needed(by_device, None, || match cilium_range(snapshot) {
-        Ok(range) => (vec![Some(range)], None),
+        Ok(range) if *is != Known::Unread || names_range => (vec![Some(range)], None),
         Err(_) if *is == Known::Assumed => (vec![Some(PortSet::from(PortRange::DEFAULT_NODE_PORTS))], None),
         // Each port may be in the range or outside of it.
-        Err(gap) => (vec![None, Some(PortSet::default())], Some(gap)),
+        range => (vec![None, Some(PortSet::default())], range.err().or_else(unread)),
     });
     let mut settings = neutral;
     let cilium = config.cilium.clone().unwrap_or_default();

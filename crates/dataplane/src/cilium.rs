@@ -18,7 +18,7 @@ use super::{
 };
 use portreeve_facts::{
     CILIUM_HOST, CiliumConfig, Claimant, ContainerPort, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol,
-    ProxyConfig, Service, Snapshot, Unread, Vantage, WithoutBackend,
+    ProxyConfig, Service, Snapshot, Source, Unread, Vantage, Why, WithoutBackend,
 };
 
 pub(super) static PLANE: DataPlane = DataPlane {
@@ -87,7 +87,10 @@ pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
 /// Cilium's own NodePort range, from Cilium's configuration or the default.
 pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
-        Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
+        Some(claim) => match claim.ranges.get()? {
+            ranges if ranges.is_empty() => Err(Gap::new(Source::ConfigMaps, Why::Malformed, "Cilium's range is empty")),
+            ranges => Ok(ranges.iter().copied().collect()),
+        },
         None => Ok(PortRange::DEFAULT_NODE_PORTS.into()),
     }
 }

@@ -540,7 +540,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         if let Some(&Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
-            match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
+            let first = |node_port| {
+                let first = assumption.node_port_or_host_port(node_port);
+                // Where Cilium does not serve the NodePort, Cilium may serve a hostPort outside of Cilium's range.
+                first.filter(|it| (*it, node_port) != (ClaimKind::NodePort, Outcome::Listener))
+            };
+            match service.map(|(_, outcome)| first(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // At a link-local address, connections of NodePorts and hostPorts reach no process. At other addresses,
                 // the answer depends on which of the two claims comes first.

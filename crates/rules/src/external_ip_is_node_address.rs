@@ -22,8 +22,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, Port, covers, mode_in_words,
-    owner_name,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, Port, covers, may_have,
+    mode_in_words, owner_name,
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Learned, Mode, Node, NodeAddressKind, Pod, Protocol, Service, ServicePort, Snapshot,
@@ -253,7 +253,9 @@ impl Here<'_, '_> {
     fn is_kept(&self, number: Port, socket: &Socket) -> Result<bool, Gap> {
         let keeps = || keeps_host_port(self.round, socket, true);
         let is_its = |(pod, port): &(&Pod, &ContainerPort)| {
-            covers(port, socket.local) && (pod.has_begun() || has_name_of_runtime(socket))
+            let mut families = Family::BOTH.into_iter().filter(|it| socket.serves(*it) != Some(false));
+            let is_of_runtime = || pod.has_begun() || has_name_of_runtime(socket);
+            covers(port, socket.local) && families.any(|it| may_have(pod, it)) && is_of_runtime()
         };
         match if_requested(self.round.host_ports()) {
             Ok(all) => Ok(all.into_iter().flat_map(|all| all.at(number)).any(is_its) && keeps()?),

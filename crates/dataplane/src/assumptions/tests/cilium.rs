@@ -64,7 +64,7 @@ fn the_list_of_cilium_counts_for_outsiders_only_and_for_the_families_in_it() {
     assert_eq!(under_cilium(&all, "198.51.100.1"), "??? ??? ???");
 }
 
-/// The range was not measured. Cilium's source code gives the results.
+/// Packets showed these results with Cilium 1.19 and 1.20 (`tests/lab/behind_cilium/before.rs`).
 #[test]
 fn outside_of_its_range_cilium_serves_the_node_and_its_pods_where_it_serves_outsiders() {
     let with = |ranges: Option<Reading<Vec<PortRange>>>| {
