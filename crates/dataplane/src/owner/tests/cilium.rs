@@ -86,6 +86,15 @@ fn behind_cilium_a_node_port_outside_of_its_range_is_where_remote_clients_are_se
         assert_eq!(ask(&outside, from, to), (Ok(Outcome::Listener), Some(ClaimKind::Listener), None), "{from:?}");
         assert_eq!(ask(&unread, from, to).0.expect_err("unread").source, Source::ConfigMaps, "{from:?}");
     }
+    let beside = |host_ip: &str| {
+        let world = outside.clone().pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.ports[0].host_ip = Some(ip(host_ip));
+        });
+        ask(&world, Vantage::Node, host_ip).0
+    };
+    assert_eq!(beside(PRIMARY[0]), Ok(Outcome::Pod));
+    assert!(beside(SECOND[0]).is_err(), "Cilium may serve the hostPort");
     let taker = |it: World| it.external_ip(SECOND[0]).with(|service| service.ports[0].port = 30080);
     let external = (Ok(Outcome::Pod), Some(ClaimKind::ExternalIp), Some(ClaimKind::Listener));
     assert_eq!(ask(&outside.service("taker", taker), Vantage::Node, SECOND[0]), external, "beside it no NodePort");
