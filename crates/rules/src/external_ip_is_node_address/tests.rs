@@ -181,7 +181,7 @@ fn the_socket_of_a_runtime_that_keeps_a_host_port_loses_nothing() {
     assert_eq!(severity(&of(&starts, "nginx", "cri-o://1.30.6")), Severity::Critical, "the pod waits for the port");
     let of_ipv4 = trap(PRIMARY[1]).pod("edge", |pod| {
         pod.host_port(8080, 6666);
-        pod.ips.retain(|ip| ip.is_ipv4());
+        pod.ips.retain(IpAddr::is_ipv4);
     });
     let mut of_ipv4 = of_ipv4.listens_as(&format!("[{}]:6666", PRIMARY[1]), daemon("nginx", 9));
     objects(&mut of_ipv4.cluster.nodes)[0].container_runtime = Some("cri-o://1.30.6".to_owned());
