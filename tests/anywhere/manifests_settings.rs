@@ -233,6 +233,14 @@ fn a_range_of_cilium_that_is_no_range_is_unread() {
 }
 
 #[test]
+fn a_list_of_calico_with_one_entry_that_is_no_range_is_unread() {
+    let felix = "apiVersion: crd.projectcalico.org/v1\nkind: FelixConfiguration\nmetadata: {name: default}\n";
+    let facts = facts_of(&[format!("{felix}spec: {{kubeNodePortRanges: [8080, many]}}")]);
+    let [claim] = &facts.range_claims[..] else { panic!("{:?}", facts.range_claims) };
+    assert_eq!(claim.ranges.gap().expect("a gap").why, Why::Malformed);
+}
+
+#[test]
 fn an_empty_range_of_cilium_is_the_default() {
     let map = "kind: ConfigMap\nmetadata: {name: cilium-config, namespace: kube-system}\n";
     let facts = facts_of(&[format!("{map}data: {{kube-proxy-replacement: 'true', node-port-range: ''}}")]);

@@ -74,6 +74,8 @@ enum Redirected {
 
 const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
 
+const NOT_SERVED: &str = "Cilium does not serve the NodePort there, and may serve the hostPort";
+
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
@@ -540,10 +542,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         if let Some(&Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
-            let first = |node_port| {
-                let first = assumption.node_port_or_host_port(node_port);
-                // Where Cilium does not serve the NodePort, Cilium may serve a hostPort outside of Cilium's range.
-                first.filter(|it| (*it, node_port) != (ClaimKind::NodePort, Outcome::Listener))
+            let is_left = matches!(self.contenders[host_port].claim, Claim::Redirection(_));
+            let first = |node_port| match assumption.node_port_or_host_port(node_port) {
+                // Where Cilium does not serve the NodePort, netfilter redirects the connection, and Cilium may serve a
+                // hostPort outside of Cilium's range.
+                Some(ClaimKind::NodePort) if node_port == Outcome::Listener => is_left.then_some(ClaimKind::HostPort),
+                first => first,
             };
             match service.map(|(_, outcome)| first(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
@@ -551,7 +555,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 // the answer depends on which of the two claims comes first.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listeners);
-                    return Err(either(&redirected(), &served, unclear(UNDEFINED)));
+                    let why = if assumption.mode() == Mode::Cilium { NOT_SERVED } else { UNDEFINED };
+                    return Err(either(&redirected(), &served, unclear(why)));
                 }
                 _ => return redirected(),
             }

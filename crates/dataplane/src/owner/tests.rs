@@ -976,6 +976,8 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
     assert_eq!(found(&redirected(&[ALIVE, LEFT])).claimants[1].claim, ClaimKind::Redirection);
     assert_eq!(ask(&redirected(&[ALIVE]), Vantage::Remote, PRIMARY[0]), pod);
     let mut cilium = world.with_mode(Mode::Cilium);
+    let beside = cilium.clone().service("web", |it| it.node_port(30080));
+    assert_eq!(ask(&beside, Vantage::Remote, SECOND[0]), left, "Cilium does not serve the NodePort there");
     assert_eq!(ask(&cilium, Vantage::Remote, PRIMARY[0]), left, "Cilium does not serve it for its number");
     let ranges = Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
     let by = portreeve_facts::Claimant::Cilium;

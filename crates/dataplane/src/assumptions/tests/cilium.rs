@@ -89,6 +89,11 @@ fn outside_of_its_range_cilium_serves_the_node_and_its_pods_where_it_serves_outs
     }
     assert_eq!(assumptions(&unread).ambiguity().source, Source::ConfigMaps);
     assert_eq!(under_cilium(&unread.with_user_mode(Mode::Cilium), SECOND[0]), "LLL PUP PUP", "the mode's default");
+    let unnamed = assumptions(&Snapshot::healthy().without_proxy().address("cilium_host", "10.244.0.1"));
+    let of_cilium = || unnamed.iter().filter(|it| it.mode() == Mode::Cilium);
+    for is_any in [true, false] {
+        assert!(of_cilium().any(|it| it.settings.node_port_range.is_none() == is_any), "no setting was read");
+    }
 }
 
 #[test]
