@@ -38,15 +38,16 @@ test: root ## Install what is missing, lint, and run every short test that needs
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
-lab: root ## Run the tests that need the real parts, and long ones; check the words; needs root
+lab: root ## Run the tests that need the real parts, and long ones; check the words, and the types for macOS; needs root
 	@$(MAKE) --no-print-directory words
+	@$(MAKE) --no-print-directory macos
 	@tools/timed 'tools of lab' tools/install lab helm
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
 
 macos: ## Check the types of the plugin for macOS
-	@tools/install macos
-	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
+	@tools/timed 'tools of macos' tools/install macos
+	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.
 words: ## Check that documents, help and recorded output keep to plain words

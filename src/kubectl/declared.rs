@@ -24,7 +24,7 @@ pub(super) struct NoAgentFlags {
     #[arg(long, help_heading = "Agents")]
     pub(super) no_agent: bool,
     /// The image for the printed command, with its registry, instead of the image of this release
-    #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
+    #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent", value_parser = with_registry)]
     image: Option<String>,
 }
 
@@ -71,6 +71,16 @@ impl NoAgentFlags {
     }
 }
 
+/// A node chooses the registry of an image without a registry. As in the chart, a registry has a dot or a port, or is `localhost`.
+fn with_registry(image: &str) -> Result<String, String> {
+    match image.split_once('/') {
+        Some((registry, name)) if !name.is_empty() && (registry == "localhost" || registry.contains(['.', ':'])) => {
+            Ok(image.to_owned())
+        }
+        _ => Err(format!("an image has a registry, like {}", released())),
+    }
+}
+
 fn released() -> String {
     let registry = NAMES.lines().find_map(|line| line.strip_prefix("REGISTRY=")).unwrap_or_default();
     format!("{registry}:{}", env!("CARGO_PKG_VERSION"))
@@ -79,6 +89,11 @@ fn released() -> String {
 #[test]
 fn an_image_has_a_registry() {
     let image = released();
-    let (registry, name) = image.split_once('/').expect("a registry");
-    assert!(registry.contains('.') && name.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{image}");
+    assert!(image.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{image}");
+    for image in [&image, "localhost/x", "node:5000/x:1", "r.example/x@sha256:00"] {
+        assert_eq!(with_registry(image).as_deref(), Ok(image));
+    }
+    for image in ["", "x", "x:1", "r/x:1", "r.example/", "/x", "localhost"] {
+        assert!(with_registry(image).is_err(), "{image}");
+    }
 }

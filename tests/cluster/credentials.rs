@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     path::{Path, PathBuf},
     thread,
@@ -114,6 +114,25 @@ fn requests_go_through_the_proxy_of_the_kubeconfig() {
     let head = asked.join().expect("the proxy was used");
     assert_eq!(head[0], "CONNECT 192.0.2.10:6443 HTTP/1.1");
     assert!(head.iter().any(|line| line.to_lowercase().starts_with("proxy-authorization: basic ")), "{head:?}");
+}
+
+#[test]
+fn requests_go_through_the_socks5_proxy_of_the_kubeconfig() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = proxy.local_addr().expect("an address");
+    let greeting = thread::spawn(move || {
+        let (mut stream, _) = proxy.accept().expect("a connection");
+        let mut version = [0];
+        stream.read_exact(&mut version).expect("a greeting");
+        version
+    });
+    let own = TempDir::new().expect("a directory");
+    let server = format!("{{server: \"https://192.0.2.10:6443\", proxy-url: \"socks5://{address}\"}}");
+    let facts = facts_of(&kubeconfig(&own, &server, "{token: t}"), TIMEOUT);
+    let detail = &facts.services.gap().expect("a gap").detail;
+    assert!(detail.contains("192.0.2.10"), "{detail}");
+    // RFC 1928: a greeting begins with the version of the protocol. A TLS handshake begins with 22.
+    assert_eq!(greeting.join().expect("the proxy was used"), [5]);
 }
 
 #[test]

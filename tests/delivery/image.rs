@@ -86,6 +86,14 @@ fn the_dockerfile_is_of_the_version_of_the_package_and_pulls_nothing() {
     assert_eq!(bases, ["scratch"]);
 }
 
+/// `tools/shipped` adds the list of dependencies to the binary, and removes the paths of the machine.
+#[test]
+fn the_image_has_the_binary_of_a_release() {
+    let makefile = text("Makefile");
+    assert!(makefile.contains("\nimage: shipped ") && makefile.contains("\n\ttools/shipped build --release --locked "));
+    assert!(text("tools/shipped").contains("\nexec \"${CARGO:-cargo}\" auditable "));
+}
+
 #[test]
 fn an_image_is_the_same_of_two_folders_at_two_times() {
     let archives = [1, 2].map(|_| {
