@@ -23,6 +23,7 @@ use super::demo;
 use super::{
     agent, check, completion,
     console::{Colour, Console, ConsoleFlags},
+    examples::{Example, OF_A_NODE, OF_ALL_NODES, with_examples},
     explain, guard, kubectl, lint, man, map, owner, policies, reserve, snapshot,
     sources::Sources,
     suggest, version, what_if,
@@ -61,7 +62,8 @@ nodes that have an agent. With --snapshot FILE a verb is about the node in that 
 /// command to type next.
 /// Only the verb `guard` changes the node: it reserves ports, and can refuse binds.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES)]
+#[command(arg_required_else_help = true, disable_help_flag = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     action: Action,
@@ -199,11 +201,25 @@ fn called(words: &[OsString]) -> (Name, &'static str) {
     }
 }
 
-pub(super) fn command<C: CommandFactory>(typed: &str) -> Command {
-    C::command().bin_name(typed)
+/// A program: `portreeve`, or its plugin.
+pub(super) trait Program: CommandFactory + FromArgMatches {
+    /// The examples of the verbs that are only about the nodes of this program.
+    const EXAMPLES: &[Example];
 }
 
-fn parse<C: CommandFactory + FromArgMatches>(typed: &str, words: Vec<OsString>) -> Result<C, ExitCode> {
+impl Program for Cli {
+    const EXAMPLES: &[Example] = OF_A_NODE;
+}
+
+impl Program for kubectl::Cli {
+    const EXAMPLES: &[Example] = OF_ALL_NODES;
+}
+
+pub(super) fn command<C: Program>(typed: &'static str) -> Command {
+    with_examples(C::command().bin_name(typed), typed, C::EXAMPLES)
+}
+
+fn parse<C: Program>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };

@@ -13,6 +13,7 @@ use portreeve_facts::text;
 use portreeve_report::Style;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "General")]
 pub(super) struct ConsoleFlags {
     /// Query the agents of all nodes instead of scanning this node, as `kubectl portreeve` does
     // `--agents` is read before the command line is parsed.
@@ -24,6 +25,9 @@ pub(super) struct ConsoleFlags {
     /// Report the steps on standard error; given twice, report more
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
     pub(super) verbose: u8,
+    /// Print help; `-h` prints a summary
+    #[arg(short, long = "help", id = "help", global = true, action = ArgAction::Help, display_order = 103)]
+    _help: Option<bool>,
 }
 
 /// When to use colour.

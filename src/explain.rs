@@ -12,7 +12,12 @@ use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
 /// The alerts. The page of an alert is its runbook.
-const ALERTS: [&str; 13] = [
+const ALERTS: [&str; 19] = [
+    "KubeProxyFdsNearLimit",
+    "NodeConntrackNearlyFull",
+    "NodeFdsNearLimit",
+    "NodePortAllocationFails",
+    "NodePortRangeNearlyFull",
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",
     "PortreeveAgentStuck",
@@ -26,6 +31,7 @@ const ALERTS: [&str; 13] = [
     "PortreeveNodePortRangeFilling",
     "PortreeveProxyFdsNearLimit",
     "PortreeveWarningFinding",
+    "ServiceExternalIPIsNodeAddress",
 ];
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +53,10 @@ pub(super) fn rule_words() -> Vec<PossibleValue> {
 fn rule(text: &str) -> Result<Named, String> {
     Named::parse(text).ok_or_else(|| match ALERTS.iter().find(|alert| alert.eq_ignore_ascii_case(text)) {
         Some(alert) => format!("{alert} is an alert, not a rule; its runbook is docs/runbooks/{alert}.md"),
-        None => wanted("no rule has this name; `explain` without a name lists all rules", text, &rule_words()),
+        None => {
+            let words: Vec<PossibleValue> = rule_words().into_iter().chain(ALERTS.map(PossibleValue::new)).collect();
+            wanted("no rule has this name; `explain` without a name lists all rules", text, &words)
+        }
     })
 }
 
@@ -71,7 +80,7 @@ mod tests {
         let runbooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
         let pages = fs::read_dir(runbooks).expect("runbooks").map(|it| it.expect("a page").file_name());
         let mut pages: Vec<String> = pages.filter_map(|it| it.into_string().ok()).collect();
-        pages.retain(|page| page.starts_with("Portreeve"));
+        pages.retain(|page| page != "README.md");
         pages.sort();
         assert_eq!(pages, ALERTS.map(|alert| format!("{alert}.md")));
     }

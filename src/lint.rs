@@ -17,6 +17,7 @@ use super::{
     command_line::UsageError,
     console::Console,
     explain::rule_words,
+    progress::Progress,
     report::CountFlags,
     snapshot_files,
     sources::environment,
@@ -262,6 +263,8 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Opti
         if source == ClusterSource::None {
             bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
         }
+        let progress = Progress::start();
+        progress.show("reading the cluster");
         let read = cluster::read_with_namespace(&source, None, "").context("starting the runtime")?;
         let (mut facts, namespace) = read;
         if let Reading::Gap(gap) = &mut facts.pods

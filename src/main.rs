@@ -14,6 +14,7 @@ mod console;
 mod demo;
 #[cfg(test)]
 mod documents;
+mod examples;
 mod explain;
 mod guard;
 mod kubectl;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use super::progress::Progress;
 use portreeve_cluster::{Accepted, Input};
 use portreeve_facts::Snapshot;
 
@@ -14,6 +15,8 @@ const LONGEST: u64 = 256 << 20;
 pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let input = Input::from(file.to_owned());
     let place = input.to_string();
+    let progress = Progress::start();
+    progress.show(format_args!("reading {place}"));
     let bytes = input.read(Accepted::Anything, LONGEST).with_context(|| format!("reading a snapshot from {place}"))?;
     Snapshot::from_json(&bytes).map_err(anyhow::Error::msg).with_context(|| format!("{place} is not a snapshot"))
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{anyhow, bail};
 use tokio::runtime::{self, Runtime};
 
-use crate::sources::environment;
+use crate::{progress::Progress, sources::environment};
 use portreeve_agent::{events::AGENT_NAMESPACE, settings::duration};
 use portreeve_cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions};
 use portreeve_facts::Gap;
@@ -58,6 +58,8 @@ impl AgentFlags {
     /// # Errors
     /// When the agents cannot be listed, or a named node has no agent.
     pub(super) async fn list(&self, agents: &Agents, nodes: &[String]) -> anyhow::Result<Vec<Agent>> {
+        let progress = Progress::start();
+        progress.show("listing the agents");
         let listed = agents.list(self.selector.as_deref()).await.map_err(failed)?;
         if let Some(node) = nodes.iter().find(|node| !listed.iter().any(|agent| agent.node == **node)) {
             bail!("no agent of node {node:?} is listed in namespace {}", self.agent_namespace);

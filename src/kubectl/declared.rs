@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::agents::{AgentFlags, runtime};
-use crate::console::Console;
+use crate::{console::Console, progress::Progress};
 use portreeve_cluster::Declared;
 use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
@@ -37,7 +37,10 @@ impl NoAgentFlags {
         json: bool,
         console: &Console,
     ) -> anyhow::Result<ExitCode> {
+        let progress = Progress::start();
+        progress.show("reading Services and Pods");
         let declared = runtime()?.block_on(async { anyhow::Ok(agent_flags.connect().await?.declared().await) })?;
+        drop(progress);
         let Declared { services, pods, rejected } = declared;
         let unread: Vec<Gap> = [services.gap(), pods.gap()].into_iter().flatten().cloned().chain(rejected).collect();
         if let (Some(gap), Some(_)) = (services.gap(), pods.gap()) {

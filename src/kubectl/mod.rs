@@ -51,7 +51,8 @@ Each verb is about all nodes that have an agent. `portreeve VERB` on a node is a
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
 /// It reports on the nodes with an agent in this namespace. It changes nothing on the nodes.
 #[derive(Debug, Parser)]
-#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES)]
+#[command(arg_required_else_help = true, disable_help_flag = true)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) action: Action,
@@ -136,7 +137,7 @@ impl Action {
             Self::Completion(elsewhere) => {
                 elsewhere.run("completion", "kubectl itself runs kubectl_complete-portreeve, a link to this file")
             }
-            Self::Man(args) => man::run(args, command::<Cli>(&console.style.program), console),
+            Self::Man(args) => man::run(args, command::<Cli>("kubectl portreeve"), console),
         }
     }
 }

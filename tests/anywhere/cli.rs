@@ -355,6 +355,8 @@ fn the_word_that_was_meant_is_named() {
         (&["check", "--proxy-mode", "nftable"], "did you mean \"nftables\"?"),
         (&["check", "--min-severity", "warnings"], "did you mean \"warning\"?"),
         (&["lint", "--rule", "node-port-clamed-twice", "."], "did you mean \"node-port-claimed-twice\"?"),
+        (&["explain", "PortreeveAgentAbsnt"], "did you mean \"PortreeveAgentAbsent\"?"),
+        (&["explain", "nodefdsnearlimit"], "its runbook is docs/runbooks/NodeFdsNearLimit.md"),
     ] {
         let (code, _, stderr) = ended(binary().args(words));
         assert!(code == 64 && stderr.contains(wanted), "{words:?}: {stderr}");

@@ -192,6 +192,10 @@ fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, String> {
 /// # Errors
 /// If the context does not exist, if a file in the context cannot be read, or if the server is no URL.
 pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
+    let names: Vec<&str> = merged.contexts.iter().map(|it| it.name.as_str()).collect();
+    if let Some(name) = context.as_deref().filter(|name| !names.contains(name)) {
+        return Err(format!("the kubeconfig has no context {name:?}{}", text::did_you_mean(name, &names)));
+    }
     merged.current_context = context.or(merged.current_context);
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
@@ -334,6 +338,15 @@ mod tests {
         assert_eq!(without_user(url), "https://192.0.2.10:6443/clusters/c1");
         let url = Uri::from_static("https://[2001:db8::1]:6443");
         assert_eq!(without_user(url.clone()), url);
+    }
+
+    #[test]
+    fn the_context_that_was_meant_is_named() {
+        let text = "{contexts: [{name: blue}, {name: green}]}";
+        let of = |name: &str| configured(Kubeconfig::from_yaml(text).expect("a kubeconfig"), Some(name.to_owned()));
+        let message = of("gren").expect_err("no context");
+        assert_eq!(message, "the kubeconfig has no context \"gren\", did you mean \"green\"?");
+        assert!(!of("blue").expect_err("no server").contains("no context"));
     }
 
     #[test]

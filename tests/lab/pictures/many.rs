@@ -98,7 +98,7 @@ fn others() -> Vec<Family> {
         memory.add(node, "", always(12e6 + 1e4 * share));
         if node <= 8 {
             used.add(node, "scope=\"host\"", move |step| Some(14_500.0 + (70.0 - 5.0 * share) * series(step)));
-            events.add(node, "result=\"created\"", move |step| Some(series(step / 30)));
+            events.add(node, "result=\"written\"", move |step| Some(series(step / 30)));
         }
         if node <= 20 {
             let free = |step| 1300.0 - 0.8 * series(step);
