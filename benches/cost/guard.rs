@@ -34,7 +34,8 @@ const MOST_WAIT: f64 = 1_000.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
-    // The ephemeral port range must contain NodePorts. With the default range, the guard would reserve nothing.
+    // This measurement needs an ephemeral port range that contains NodePorts. With the default range, the guard would
+    // reserve nothing.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -98,7 +99,7 @@ fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// One read must ask for the whole list, because the kernel returns nothing to a second read.
+/// One read must return the whole list, because the kernel returns nothing to a second read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");

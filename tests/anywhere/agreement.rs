@@ -1,5 +1,5 @@
 //! `owner` and the findings must agree about lost connections. If a finding names a loser, `owner` names the loser too.
-//! If `owner` names a loser, a finding must name this loser, or a fixed list of excuses must allow the difference.
+//! If `owner` names a loser, a finding must name this loser, or one of the reasons in `Excuse` must apply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -114,7 +114,7 @@ fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
 }
 
 /// The error if a finding has the wrong key. The key has no port if routes decide which side loses. The key has a port
-/// if packets, `bind`, the scheduler or the API server decide this.
+/// if packets, `bind`, the scheduler or the API server decide which side loses.
 fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
     let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
     let wants_port = match kind {
@@ -261,8 +261,8 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// The differences between `owner` and the findings of a node, and the number of losers with each excuse. `None` counts
-/// losers without an excuse.
+/// The differences between `owner` and the findings of a node, and the number of losers for each `Excuse`. `None`
+/// counts the losers without an `Excuse`.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));

@@ -112,7 +112,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The needed addresses that certainly no listener has.
+    /// The needed addresses that certainly have no listener.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }

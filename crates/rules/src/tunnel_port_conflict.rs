@@ -157,8 +157,8 @@ impl Contested<'_> {
         self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
     }
 
-    /// The settings that change the ports of the tunnels that are down. If `others` is true, also the settings for
-    /// overlay tunnels. Cilium's WireGuard device has no setting for its port.
+    /// The settings that change the ports of the tunnels that are down. If `others` is true, the result also has the
+    /// settings for overlay tunnels. Cilium's WireGuard device has no setting for its port.
     fn settings(&self, others: bool) -> Vec<&'static str> {
         let others = others || self.down.iter().any(|link| link.wireguard().is_none());
         let overlays = [

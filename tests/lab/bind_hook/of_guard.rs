@@ -43,7 +43,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// Starts the guard through `command`, which gets the guard's program and arguments.
+    /// Starts the guard: runs `command`, followed by the guard's program and arguments.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");

@@ -680,7 +680,7 @@ fn two(one: fn(World) -> World, other: fn(World) -> World) -> Snapshot {
     world.service("web", |it| other(it.node_port(30080)))
 }
 
-/// The outcome of a remote client, and the claimant's name.
+/// The outcome of a connection from a remote client, and the name of the claimant.
 fn remote(world: &Snapshot, to: &str) -> Option<(Outcome, String)> {
     let ownership = found(world);
     let answered = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(to)));

@@ -48,14 +48,15 @@ pub struct ReservationReport<'a> {
 pub(super) struct ReserveEntry<'a> {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts,
     /// hostPorts, and ports of servers. The kernel takes 4,094 bytes in one write; with `--check`, the value may be
-    /// longer. If every list leaves a node too few ports for outgoing connections, the value is empty, and each node
-    /// was compared with its own ports.
+    /// longer. The value is empty if no list leaves every node enough ports for outgoing connections. In this case,
+    /// Portreeve compares each node with the node's own ports.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in the list. If false, all NodePorts would leave too few ports for outgoing
-    /// connections. Then the list has only the NodePorts of Services, or is empty.
+    /// Whether all NodePorts are in the list. A list with all NodePorts can leave too few ports for outgoing
+    /// connections. In this case, the value is false, and the list has only the NodePorts of Services, or is empty.
     whole_node_port_range: bool,
-    /// Whether every node reserves NodePorts and ports of servers, as far as is known. On a node with a guard, only
-    /// NodePorts of Services, hostPorts and ports of servers count.
+    /// True if no scanned node can give a NodePort, a hostPort or a port of a server to outgoing connections. Portreeve
+    /// checks only the ports that it knows. On a node with a running guard, NodePorts without a Service are not
+    /// checked.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
@@ -91,7 +92,7 @@ struct KnownEntry {
     ip_local_reserved_ports: Vec<PortRange>,
     /// The ports that this node should reserve but does not reserve.
     not_reserved: Vec<PortRange>,
-    /// The probability that an outgoing connection gets a NodePort, as text.
+    /// The probability that the kernel chooses a NodePort for an outgoing connection: `2768 of 64512 (4.291 %)`.
     chance_per_connection: String,
     /// The guard of the node, `portreeve guard`; absent if its record was not read. An agent does not read the record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +103,8 @@ struct KnownEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct GuardEntry {
-    /// Whether a working guard runs. False also if its last successful run is older than three minutes.
+    /// Whether a working guard runs. False if no guard runs, or if the guard's last successful run is older than three
+    /// minutes.
     running: bool,
     /// The ports that the guard has reserved since the node booted.
     reserved: Vec<PortRange>,
