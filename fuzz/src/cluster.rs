@@ -1,4 +1,4 @@
-//! Checks what the readers of cluster objects promise for any file and for any answer of an API server.
+//! Checks that the readers of cluster objects keep their promises for any file and for any answer of an API server.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 

@@ -26,7 +26,8 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs in the pages: the first words of each command, and the test file that runs the command.
-/// If no test runs the command, the reason replaces the file. REGISTRY stands for the registry in `deploy/names`.
+/// If no test runs the command, the second value is the reason, not a file. REGISTRY stands for the registry in
+/// `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),

@@ -32,7 +32,8 @@ pub struct Round<'a> {
     pub before: Option<&'a Snapshot>,
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
-    /// The answers of [`Self::is_behind`] for one group of equal sockets. The answers for another group replace them.
+    /// The answers of [`Self::is_behind`] for one group of equal sockets. The answers for the next group replace these
+    /// answers.
     pub(super) behind: RefCell<Behind<'a>>,
     derived: Derived<'a>,
 }
@@ -128,8 +129,8 @@ impl<'a> Round<'a> {
     }
 
     /// The claims of Services to this port: NodePorts, and the external addresses for which `is_at` is true. A file may
-    /// have any number of Services, so the list is limited. For NodePorts, and for each address, it has at most two
-    /// Services more than a contest compares. [`Claim::first_of`] leaves out one of these Services.
+    /// have any number of Services, so the list is limited. The list has at most `MOST_SERVICES + 2` NodePorts, and at
+    /// most `MOST_SERVICES + 2` Services for each address. [`Claim::first_of`] leaves out one of these Services.
     pub fn claims_of_services(&self, port: Port, is_at: impl Fn(IpAddr) -> bool) -> Vec<Claim<'a>> {
         let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 2);
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
@@ -240,9 +241,9 @@ impl<'a> Round<'a> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }
 
-    /// Like [`Self::unread_redirections`], but with fewer reasons. A missing right or kernel feature is a reason only
-    /// if a pod that may be on this node has a hostPort. A failure is always a reason, because a redirection can remain
-    /// after the last hostPort is gone.
+    /// Like [`Self::unread_redirections`], but leaves out a missing right or kernel feature if no pod that may be on
+    /// this node has a hostPort. Never leaves out a failure, because a redirection can remain after the last hostPort
+    /// is gone.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some())
             || self.now.cluster.unplaced_ports().any(|(_, pod, _)| !pod.host_network);

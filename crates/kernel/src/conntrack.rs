@@ -74,14 +74,14 @@ const SRC_NAT: u32 = 1 << 4;
 /// `TCP_CONNTRACK_SYN_SENT`.
 const SYN_SENT: u8 = 1;
 
-/// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may have `taken` answers,
-/// the function lists the flows without an answer on `wanted.client_ports`. The function counts the flows on
-/// `wanted.masquerade_ports`. If ports are scarce (`pressed`), it also counts pools of source ports. `counted` has the
-/// counts of earlier scans, because not every scan counts.
+/// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may take the answers to
+/// flows (`taken`), the function lists the flows without an answer on `wanted.client_ports`. The function counts the
+/// flows on `wanted.masquerade_ports`. If ports are scarce (`pressed`), the function also counts pools of source ports.
+/// `counted` has the counts of earlier scans, because not every scan counts.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. `NotSupported` if the kernel does not track flows: in this case, a request
-/// would load the module, so none is sent. `NotRequested` if no caller needs a count or a list.
+/// `NotPermitted` without the capability. `NotSupported` if the kernel does not track flows. The function then sends no
+/// request, because a request would load the module. `NotRequested` if no caller needs a count or a list.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -324,7 +324,7 @@ impl Tuple {
     }
 }
 
-/// The protocol with this number. `None` if no Service can have it.
+/// The protocol with this number. `None` if no Service can have the protocol.
 pub(crate) fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     match i32::from(number) {
         IPPROTO_TCP => Some(Protocol::Tcp),
@@ -451,7 +451,7 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, true)));
         for length in 0..body.len() {
-            // The two tuples and the status are enough for a flow. The parser can do without the attributes after them.
+            // The two tuples and the status are enough for a flow. The parser does not need the later attributes.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }

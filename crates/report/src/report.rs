@@ -26,7 +26,7 @@ pub struct Report<'a> {
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
-    /// Whether this command made the scan. If so, a repeated command may read more.
+    /// Whether this command made the scan. A second run of a command that made the scan may read more.
     pub is_live: bool,
 }
 
@@ -71,8 +71,8 @@ impl<'a> Report<'a> {
         not_judged(self.failures().iter().map(ReportedGap::open), true)
     }
 
-    /// The text of [`Self::undecided`]. If this text is `None`, the ports and objects that this profile cannot judge,
-    /// in one line.
+    /// The text of [`Self::undecided`]. If this text is `None`, the function returns the ports and objects that this
+    /// profile cannot judge, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
         self.undecided().or_else(claims)

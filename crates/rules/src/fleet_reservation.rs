@@ -47,8 +47,8 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Needed ports that the kernel may give to outgoing connections. They are ports of the NodePort range, NodePorts
-    /// outside this range, hostPorts, and ports of this node's servers.
+    /// Needed ports that the kernel may give to outgoing connections. The needed ports are the NodePort range,
+    /// NodePorts outside this range, hostPorts, and ports of this node's servers.
     pub exposed: PortSet,
     /// An unread input that may hide more exposed ports.
     pub unread: Option<Gap>,
@@ -189,7 +189,7 @@ impl FleetReservation {
         self.ranges().len() > 1
     }
 
-    /// An empty list, for a comparison of each node with its own ports.
+    /// The value if there is no list for all nodes. Each node is then compared with its own ports.
     pub fn no_list() -> ReservedList {
         ReservedList { ports: PortSet::default(), whole_range: false, of_each: true }
     }
@@ -281,8 +281,8 @@ mod tests {
         let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
         let fleet = fleet(&[wide, other]);
         let list = fleet.list().expect("a list");
-        // kubelet and kube-proxy listen on both nodes. Only the kernel of the first node may give their ports to
-        // connections.
+        // kubelet and kube-proxy listen on both nodes. Only the kernel of the first node may give the ports of these
+        // listeners to connections.
         assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
         assert!(list.whole_range);
         assert_eq!(fleet.nodes[0].lacks(&list), ports("10249-10250,10256,30000-32767"));

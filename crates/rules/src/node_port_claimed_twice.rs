@@ -122,7 +122,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The claims of one number that are compared, a limited number of each kind. Claims of one kind conflict in the same
-/// way. The kind is the protocol, whether the claim exists, and whether this node serves the Service.
+/// way. Claims have the same kind if three facts are equal: the protocol, whether the claim exists, and whether this
+/// node serves the Service.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
@@ -241,8 +242,8 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// The conflict with another claim to the number. `None` if the claims are identical, if both claims are valid
-    /// together, or if only this claim exists: then the API server refuses the other claim.
+    /// The conflict with another claim to the number. `None` if the claims are identical, or if both claims are valid
+    /// together. If only this claim exists, the result is `None` too, because the API server refuses the other claim.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         let same_service = std::ptr::eq(self.service, other.service);
@@ -256,7 +257,8 @@ impl Claim<'_> {
                 return None;
             }
         }
-        // The API server refuses a Service with one number twice for one protocol, even if the Service already has it.
+        // The API server refuses a Service with one number twice for one protocol, even if the existing Service has the
+        // number already.
         if same_service && same_protocol && self.service.uid.is_none() {
             return Some(Clash::Refused);
         }
@@ -348,7 +350,7 @@ fn evidence(
         .each("also claimed by", others.iter().map(words))
         .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
-    // If several claims conflict with this claim, another number for one of them does not end the problem.
+    // If several claims conflict with this claim, a change of one other claim does not end the problem.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

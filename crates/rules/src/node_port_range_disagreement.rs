@@ -86,8 +86,8 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The finding if the reserved ports of the kernel cover only an older NodePort range. In this case, the kernel may
-/// choose NodePorts of the present range.
+/// The finding if the reserved ports of the kernel cover only an older NodePort range: the kernel may choose NodePorts
+/// of the present range.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
     let unread = Unread::Reported("the verdict about the claim itself");

@@ -61,8 +61,8 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// Changes the verdict to healthy if this node does not serve this part of the Service. Changes a problem to unknown if
-/// it is not known whether this node serves the part.
+/// Changes the verdict to healthy if this node does not serve `part` of the Service. Changes a problem to unknown if it
+/// is not known whether this node serves `part`.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),

@@ -115,7 +115,7 @@ impl Reporter {
     }
 
     /// Returns true if the API server accepted or refused the Event. If the function returns false, a later attempt may
-    /// succeed. The caller limits Events about binds, so about sixty Events wait at most.
+    /// succeed. The caller limits Events about binds, so at most about sixty Events wait at the same time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);

@@ -39,7 +39,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. For rendered input, only the template, because the line in the template is unknown.
+/// The file, line and column. For rendered input, the text has only the template, because the line in the template is
+/// unknown.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
