@@ -48,8 +48,8 @@ impl Scope for AgentScope {
 /// age of the snapshot.
 ///
 /// # Errors
-/// When there is no agent, or when no node is named and there are several agents. In the second case, no agent is
-/// queried.
+/// Returns an error if there is no agent, or if no node is named and there are several agents. If several agents are
+/// possible, the function queries no agent.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],

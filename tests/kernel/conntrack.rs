@@ -60,7 +60,7 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
         hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
-        // A flow of another node. Conntrack has such flows if the other node uses this node as a router.
+        // A flow of another node. If another node uses this node as a router, conntrack has flows of that node.
         hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
         // A flow of the node itself, which the kernel does not masquerade.
         "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
@@ -103,7 +103,7 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
 }
 
 /// The pool has a hundred ports, and the test opens more connections. The kernel drops each connection that finds no
-/// free port, and counts it in `insert_failed`. Portreeve reads the pool after the kernel has counted such a
+/// free port, and counts it in `insert_failed`. Portreeve reads the pool after the kernel has counted a dropped
 /// connection.
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {

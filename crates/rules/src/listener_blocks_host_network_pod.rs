@@ -273,7 +273,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port, and so may servers of different interfaces.
+        // Two UDP servers may share a port. Servers that are bound to different interfaces may also share a port.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 

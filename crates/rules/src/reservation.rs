@@ -16,7 +16,7 @@ const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose these ports, now and after a restart. A write replaces the
 /// whole list. So the new list has the ports that are reserved now, and all NodePorts, hostPorts and server ports that
-/// the kernel may choose. With such a list, one remedy keeps the ports of another remedy.
+/// the kernel may choose. If a user applies two remedies, the second list still has the ports of the first list.
 ///
 /// The list must leave enough ports for outgoing connections, and fit into one write. Otherwise the list leaves out
 /// NodePorts that no Service has, and then also hostPorts and server ports. If the shortest list is still too large,

@@ -587,7 +587,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // A longer value would take time to parse. In practice, Pods do not have such values.
+    // A longer value would take time to parse. In practice, the values in Pods are shorter.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);

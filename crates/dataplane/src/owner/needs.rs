@@ -91,7 +91,7 @@ impl Need<'_> {
     /// Whether this listener is the server that needs the port.
     ///
     /// # Errors
-    /// When the owner of the listener, or the proxy's own process, was not read.
+    /// Returns a `Gap` if the owner of the listener, or the proxy's own process, was not read.
     fn has(self, round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {

@@ -19,7 +19,7 @@ use portreeve_rules::findings::Severity;
 /// the table has all details.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.write(report)
 }
@@ -27,7 +27,7 @@ pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn
 /// Writes only the rows of the list, for scripts.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let problems = problems(report);
     Page { style, wide: true, out }.rows(&of_one_node(&problems), false)
