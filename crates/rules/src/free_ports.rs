@@ -101,6 +101,7 @@ impl FreePorts {
         // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
         let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
         self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
+        self.take(snapshot.cluster.pending_ports.iter());
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, [gap]),
             Ok(pods) => {
@@ -392,6 +393,13 @@ mod tests {
             });
         });
         assert_eq!(first(&FreePorts::of(&world), 1), [30001]);
+    }
+
+    #[test]
+    fn the_port_of_a_pod_that_waits_for_something_other_than_ports_is_taken() {
+        let mut world = Snapshot::healthy();
+        world.cluster.pending_ports = [10_000, 30_000].into_iter().collect();
+        assert_eq!((first(&of_hosts(&[&world]), 1), first(&FreePorts::of(&world), 1)), (vec![10_001], vec![30_001]));
     }
 
     #[test]
