@@ -1,7 +1,8 @@
 //! Tunnels that need the same UDP port, on a real kernel.
 
-use std::{net::UdpSocket, process::Command};
+use std::{fs::File, net::UdpSocket, process::Command, thread, time::Duration};
 
+use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
 use crate::{
@@ -130,6 +131,16 @@ impl Elsewhere {
         command.args(["--net", "--target", &self.pid().to_string(), "ip"]).args(arguments.split(' '));
         assert!(command.status().expect("`nsenter` of util-linux is installed").success(), "ip {arguments}");
     }
+
+    /// A socket in this namespace. A socket stays in the namespace of the thread that opened the socket.
+    fn socket(&self, address: &'static str) -> UdpSocket {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).expect("the process runs");
+        let opening = thread::spawn(move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter the namespace");
+            UdpSocket::bind(address).expect("the port is free")
+        });
+        opening.join().expect("a socket")
+    }
 }
 
 impl Drop for Elsewhere {
@@ -139,9 +150,9 @@ impl Drop for Elsewhere {
     }
 }
 
-/// Adds a rule to the table `raw`, as network plugins do.
-fn iptables(arguments: &str) {
-    let status = Command::new("iptables-nft").args(["-w", "-t", "raw"]).args(arguments.split(' ')).status();
+/// Adds a rule, as network plugins do.
+fn iptables(table: &str, arguments: &str) {
+    let status = Command::new("iptables-nft").args(["-w", "-t", table]).args(arguments.split(' ')).status();
     assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
 }
 
@@ -150,13 +161,34 @@ fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    iptables("-N OVERLAY_PRE_raw");
-    iptables("-A PREROUTING -j OVERLAY_PRE_raw");
-    iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
+    iptables("raw", "-N OVERLAY_PRE_raw");
+    iptables("raw", "-A PREROUTING -j OVERLAY_PRE_raw");
+    iptables("raw", "-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
     let scan = stage.check(&["--proxy-mode", "iptables"]);
     let finding = scan.finding("masquerade-source-ports/tunnel", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
+
+    let elsewhere = Elsewhere::new();
+    ip("link add near type veth peer name far");
+    ip(&format!("link set far netns {}", elsewhere.pid()));
+    ip("link set near up");
+    ip("address add 198.51.100.1/24 dev near");
+    elsewhere.ip("link set far up");
+    elsewhere.ip("address add 198.51.100.7/24 dev far");
+    let server = elsewhere.socket("198.51.100.7:69");
+    server.set_read_timeout(Some(Duration::from_secs(10))).expect("an option of a socket");
+    let asked = |masquerade: u16| {
+        iptables("nat", &format!("-I POSTROUTING -p udp --dport 69 -j MASQUERADE --to-ports {masquerade}"));
+        let client = UdpSocket::bind("198.51.100.1:0").expect("a free port");
+        client.set_read_timeout(Some(Duration::from_secs(1))).expect("an option of a socket");
+        client.send_to(b"?", "198.51.100.7:69").expect("the kernel has a route");
+        let (_, from) = server.recv_from(&mut [0]).expect("a request");
+        server.send_to(b"!", from).expect("the kernel has a route");
+        (from.port(), client.recv(&mut [0]).is_ok())
+    };
+    assert_eq!(asked(8473), (8473, true));
+    assert_eq!(asked(8472), (8472, false), "conntrack does not translate the answer back");
 }
 
 #[test]
@@ -166,8 +198,8 @@ fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     ip("link set overlay0 up");
     // Each rule leaves packets of the tunnel in conntrack: it matches only another port, only answers, or only some
     // clients.
-    iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
-    iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
-    iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --dport 8473 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --sport 8472 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");
     expect_silent(&stage.check(&["--proxy-mode", "iptables"]), "masquerade-source-ports/tunnel", "no such rule");
 }
