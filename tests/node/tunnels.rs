@@ -10,8 +10,8 @@ use crate::{
     stage::{Stage, ip, portreeve},
 };
 
-const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
-     ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
+const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: fabric-agent-k4, namespace: fabric-system, uid: uid-fabric, \
+     ownerReferences: [{kind: DaemonSet, name: fabric-agent, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
      containerStatuses: [{name: c, ready: false, state: {running: {}}}]}";
 
@@ -33,17 +33,17 @@ fn owner(stage: &Stage) -> String {
 #[test]
 fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up() {
     let stage = Stage::new();
-    ip("link add swarm0 type vxlan id 4096 dstport 4789 dev eth0");
-    ip("link set swarm0 up");
-    ip("link add vxlan.calico type vxlan external dstport 4789");
-    is_kept_down("vxlan.calico");
+    ip("link add ring0 type vxlan id 77 dstport 4789 dev eth0");
+    ip("link set ring0 up");
+    ip("link add fabric.vx type vxlan external dstport 4789");
+    is_kept_down("fabric.vx");
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(4789)));
     let evidence = finding.evidence();
-    assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
-    assert!(evidence.contains("up = swarm0: vxlan, id 4096"), "{evidence}");
-    for name in ["swarm0", "tunnel vxlan.calico, which is down"] {
+    assert!(evidence.contains("down = fabric.vx: vxlan, external"), "{evidence}");
+    assert!(evidence.contains("up = ring0: vxlan, id 77"), "{evidence}");
+    for name in ["ring0", "tunnel fabric.vx, which is down"] {
         assert!(owner(&stage).contains(name), "{name}: {}", owner(&stage));
     }
 
@@ -51,9 +51,9 @@ fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunne
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!(finding.verdict(), "warning");
-    assert!(finding.evidence().contains("calico-system/calico-node-x2"), "{}", finding.evidence());
+    assert!(finding.evidence().contains("fabric-system/fabric-agent-k4"), "{}", finding.evidence());
 
-    ip("link set swarm0 down");
+    ip("link set ring0 down");
     expect_silent(&stage.check(&[]), "tunnel-port-conflict/devices", "no tunnel has the port");
 }
 
@@ -97,12 +97,12 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
 #[test]
 fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_link() {
     let stage = Stage::new();
-    ip("link add vx-1 type vxlan id 4096 dstport 4789 dev eth0");
+    ip("link add vx-1 type vxlan id 78 dstport 4789 dev eth0");
     let other = Elsewhere::new();
     ip(&format!("link set vx-1 netns {}", other.pid()));
     other.ip("link set vx-1 up");
-    ip("link add vxlan.calico type vxlan external dstport 4789");
-    is_kept_down("vxlan.calico");
+    ip("link add fabric.vx type vxlan external dstport 4789");
+    is_kept_down("fabric.vx");
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/listener", "n1");
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
