@@ -410,7 +410,10 @@ const SEEN: &[Row] = &[
     ),
     (
         "port-field-refused/twice",
-        ("anywhere/lint/refused.rs", "a_pod_has_a_port_of_the_node_once"),
+        (
+            "lab/claimed_twice/node_port.rs",
+            "a_port_or_a_name_that_a_service_has_twice_is_told_if_the_api_server_refuses_the_service",
+        ),
         ("anywhere/lint/refused.rs", "in_the_hosts_network_a_host_port_is_the_container_port"),
     ),
     (
