@@ -314,10 +314,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-source-ports/host-port",
-        (
-            "crates/rules/src/masquerade_draws_host_port.rs",
-            "a_host_port_that_cilium_may_draw_is_a_warning_about_the_pod",
-        ),
+        ("lab/behind_cilium/masquerade.rs", "an_answer_to_the_number_of_a_host_port_goes_to_the_pod_and_is_told"),
         ("crates/rules/src/masquerade_draws_host_port.rs", "what_cilium_does_not_draw_is_silent"),
     ),
     (
