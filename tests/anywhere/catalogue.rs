@@ -287,14 +287,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "ephemeral-ports-near-exhaustion/pod",
-        (
-            "crates/rules/src/ephemeral_ports_near_exhaustion.rs",
-            "a_pods_range_comes_from_its_specification_else_it_is_assumed",
-        ),
-        (
-            "crates/rules/src/ephemeral_ports_near_exhaustion.rs",
-            "a_pod_that_uses_more_than_the_default_has_another_range",
-        ),
+        ("node/in_pods.rs", "a_pod_that_uses_most_ports_of_its_own_range_is_reported_with_the_range"),
+        ("node/in_pods.rs", "a_pod_that_uses_half_of_its_own_range_is_silent"),
     ),
     (
         "masquerade-source-ports/taken",
@@ -324,14 +318,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-source-ports/pool",
-        (
-            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
-            "most_of_the_ports_in_use_are_critical_with_destination_and_senders",
-        ),
-        (
-            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
-            "a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed",
-        ),
+        ("node/masquerade.rs", "a_destination_that_uses_most_source_ports_of_a_rule_is_reported_with_the_pods"),
+        ("node/masquerade.rs", "three_quarters_of_the_source_ports_of_a_rule_are_enough"),
     ),
     (
         "node-port-range-crowded/crowded",

@@ -12,10 +12,12 @@ use std::{
 use crate::{near_misses::expect_silent, stage::Stage, unprivileged::nobody};
 
 /// A uid for each test, because parallel tests see the processes of each other.
-const UIDS: [&str; 3] = [
+const UIDS: [&str; 5] = [
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42",
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43",
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e44",
+    "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e46",
+    "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e47",
 ];
 const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
 
@@ -38,9 +40,24 @@ impl Grouped {
             my $server = IO::Socket::INET->new(Listen => 9, LocalAddr => "127.0.0.1", LocalPort => 8080) or die;
             my @kept = map { IO::Socket::INET->new(PeerAddr => "127.0.0.1:8080", LocalPort => $_) or die } @ARGV;
             $| = 1; print "ready\n"; <STDIN>;"#;
-        let run = format!("exec perl -MIO::Socket::INET -e \"$0\" {port} 50000");
-        let apart = format!("exec unshare --net sh -c 'ip link set lo up && {run}' \"$0\"");
-        Self::start(&in_pod(uid), &apart, perl)
+        Self::apart(uid, perl, &format!("{port} 50000"))
+    }
+
+    /// A program in a pod's own network with `count` connections to one server. The kernel chooses their ports from 250
+    /// ports.
+    fn with_connections(count: u16, uid: &str) -> Self {
+        let perl = r#"
+            open(my $range, ">", "/proc/sys/net/ipv4/ip_local_port_range") or die;
+            print $range "40000 40249\n"; close $range or die;
+            my $server = IO::Socket::INET->new(Listen => 9, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
+            my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $server->accept()) } 1..$ARGV[0];
+            $| = 1; print "ready\n"; <STDIN>;"#;
+        Self::apart(uid, perl, &count.to_string())
+    }
+
+    fn apart(uid: &str, perl: &str, arguments: &str) -> Self {
+        let run = format!("exec perl -MIO::Socket::INET -e \"$0\" {arguments}");
+        Self::start(&in_pod(uid), &format!("exec unshare --net sh -c 'ip link set lo up && {run}' \"$0\""), perl)
     }
 
     /// A listener in the network of the calling thread. `group` is a path below a control group of the test.
@@ -150,4 +167,29 @@ fn the_owner_of_a_port_in_a_pod_is_its_listener_or_its_connection_and_unknown_wi
     let (code, _, errors) = ask(command, "46580");
     assert_eq!(code, Some(2));
     assert!(errors.contains("is not known") && errors.contains("CAP_SYS_PTRACE"), "{errors}");
+}
+
+fn of_250_ports(uid: &str) -> Stage {
+    Stage::new().document(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: crawler, namespace: sky, uid: {uid}}}\nspec:\n  nodeName: n1\n  \
+         securityContext: {{sysctls: [{{name: net.ipv4.ip_local_port_range, value: \"40000 40249\"}}]}}\n  \
+         containers: [{{name: c}}]\nstatus: {{phase: Running, podIPs: [{{ip: 10.244.0.7}}], containerStatuses: {READY}}}"
+    ))
+}
+
+#[test]
+fn a_pod_that_uses_most_ports_of_its_own_range_is_reported_with_the_range() {
+    let (stage, _pod) = (of_250_ports(UIDS[3]), Grouped::with_connections(210, UIDS[3]));
+    let scan = stage.check(&["--proxy-mode", "iptables"]);
+    let finding = scan.finding("ephemeral-ports-near-exhaustion/pod", "crawler");
+    assert_eq!(finding.verdict(), "warning");
+    let evidence = finding.evidence();
+    assert!(evidence.contains("local ports used = 210 of 250"), "{evidence}");
+    assert!(finding.remedy().contains("net.ipv4.ip_local_port_range"), "{}", finding.remedy());
+}
+
+#[test]
+fn a_pod_that_uses_half_of_its_own_range_is_silent() {
+    let (stage, _pod) = (of_250_ports(UIDS[4]), Grouped::with_connections(125, UIDS[4]));
+    expect_silent(&stage.check(&["--proxy-mode", "iptables"]), "ephemeral-ports-near-exhaustion/pod", "half of 250");
 }

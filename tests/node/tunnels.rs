@@ -1,13 +1,12 @@
 //! Tunnels that need the same UDP port, on a real kernel.
 
-use std::{fs::File, net::UdpSocket, process::Command, thread, time::Duration};
+use std::{net::UdpSocket, process::Command, time::Duration};
 
-use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
 use crate::{
     near_misses::expect_silent,
-    stage::{Stage, ip, portreeve},
+    stage::{Elsewhere, Stage, ip, iptables, portreeve},
 };
 
 const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: fabric-agent-k4, namespace: fabric-system, uid: uid-fabric, \
@@ -108,54 +107,6 @@ fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_lin
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
-/// A second network namespace. The namespace ends when this value is dropped.
-struct Elsewhere(std::process::Child);
-
-impl Elsewhere {
-    fn new() -> Self {
-        use std::io::Read as _;
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", "echo; exec cat"]).stdin(std::process::Stdio::piped());
-        let mut child =
-            command.stdout(std::process::Stdio::piped()).spawn().expect("`unshare` of util-linux is installed");
-        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("the namespace exists");
-        Self(child)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn ip(&self, arguments: &str) {
-        let mut command = Command::new("nsenter");
-        command.args(["--net", "--target", &self.pid().to_string(), "ip"]).args(arguments.split(' '));
-        assert!(command.status().expect("`nsenter` of util-linux is installed").success(), "ip {arguments}");
-    }
-
-    /// A socket in this namespace. A socket stays in the namespace of the thread that opened the socket.
-    fn socket(&self, address: &'static str) -> UdpSocket {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).expect("the process runs");
-        let opening = thread::spawn(move || {
-            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter the namespace");
-            UdpSocket::bind(address).expect("the port is free")
-        });
-        opening.join().expect("a socket")
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        self.0.kill().expect("the process runs");
-        self.0.wait().expect("the process ends");
-    }
-}
-
-/// Adds a rule, as network plugins do.
-fn iptables(table: &str, arguments: &str) {
-    let status = Command::new("iptables-nft").args(["-w", "-t", table]).args(arguments.split(' ')).status();
-    assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
-}
-
 #[test]
 fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     let stage = Stage::new();
@@ -169,14 +120,8 @@ fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
 
-    let elsewhere = Elsewhere::new();
-    ip("link add near type veth peer name far");
-    ip(&format!("link set far netns {}", elsewhere.pid()));
-    ip("link set near up");
-    ip("address add 198.51.100.1/24 dev near");
-    elsewhere.ip("link set far up");
-    elsewhere.ip("address add 198.51.100.7/24 dev far");
-    let server = elsewhere.socket("198.51.100.7:69");
+    let elsewhere = Elsewhere::linked("near", "198.51.100.1", "198.51.100.7");
+    let server = elsewhere.run(|| UdpSocket::bind("198.51.100.7:69").expect("the port is free"));
     server.set_read_timeout(Some(Duration::from_secs(10))).expect("an option of a socket");
     let asked = |masquerade: u16| {
         iptables("nat", &format!("-I POSTROUTING -p udp --dport 69 -j MASQUERADE --to-ports {masquerade}"));
