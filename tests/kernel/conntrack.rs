@@ -11,7 +11,7 @@ use std::{
 use portreeve_facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why};
 use portreeve_kernel::{Host, Known};
 
-use crate::namespace::Namespace;
+use crate::{host::snapshot, namespace::Namespace};
 
 /// Each flow is one line of options for `conntrack`.
 #[track_caller]
@@ -139,6 +139,11 @@ fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a
     assert!(pool.ports.first >= 40000 && pool.ports.last <= 40099, "{pool:?}");
     assert_eq!(pool.translated.to_string(), "192.0.2.1");
     assert_eq!(pool.senders, [("127.0.0.1".parse().expect("an address"), pool.used)]);
+
+    let mut setpriv = Command::new("setpriv"); // of the package util-linux
+    setpriv.args(["--inh-caps=-all", "--bounding-set=-net_admin", env!("CARGO_BIN_EXE_portreeve")]);
+    let gap = snapshot(&mut setpriv)["masquerade_pools"]["gap"].clone();
+    assert_eq!(gap["why"], "not-permitted", "the table is needed, and its reader lacks CAP_NET_ADMIN: {gap}");
 }
 
 #[test]

@@ -81,6 +81,12 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// Whether a claim names the port. A message of a container is only a hint: a tenant's container can write any
+    /// message, and must not be able to take a port with a message.
+    pub fn is_claimed(self) -> bool {
+        !matches!(self, Self::Reported(..))
+    }
+
     /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. `guard`
     /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
     /// hostPorts are always reserved.
@@ -94,7 +100,7 @@ impl<'a> Need<'a> {
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
             // Daemons often let the kernel choose a port of this range, and get another port after a restart.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
-            // A tenant's container can write any message, and must not be able to reserve a port with a message.
+            // The message is no claim.
             Self::Reported(..) => false,
             // The scheduler may choose another node for the pod.
             Self::Waiting(..) => false,

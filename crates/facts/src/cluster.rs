@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    ContainerPort, Family, Gap, Learned, Mode, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Sysctls, Uid,
-    Unread, WaitingPod, Why, Workload,
+    ContainerPort, Family, Gap, Learned, Mode, Pod, PortRange, PortSet, Protocol, ProxyConfig, Reading, Source,
+    Sysctls, Uid, Unread, WaitingPod, Why, Workload,
 };
 
 /// Namespace and name of the API server's Service. This Service has no NodePort, but a rule needs its endpoints.
@@ -41,6 +41,10 @@ pub struct ClusterFacts {
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have these Pods.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
+    /// Ports of the node that other Pods without a Node want. These Pods wait for something other than ports, for
+    /// example for CPU. Only the choice of free ports uses these ports.
+    #[serde(default, skip_serializing_if = "PortSet::is_empty")]
+    pub pending_ports: PortSet,
     /// Workloads from files. The pods of a workload do not exist yet, but will need ports of a node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,

@@ -364,6 +364,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn ports_may_lack_if_the_kernel_tracks_many_flows_or_dropped_a_packet_of_some() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: String| {
+            let path = tree.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let may_lack = |flows: u64, failed: &str| {
+            write("proc/sys/net/netfilter/nf_conntrack_count", format!("{flows}\n"));
+            let lines = format!("entries insert_failed drop\n00000001 00000000 0000000f\n00000001 {failed} 00000000\n");
+            write("proc/net/stat/nf_conntrack", lines);
+            may_lack_ports(&Root::at(tree.path().into()))
+        };
+        let (none, some) = ("00000000", "0000000a");
+        assert_eq!([PRESSED - 1, PRESSED].map(|flows| may_lack(flows, none)), [false, true]);
+        assert_eq!([u64::from(POOL) - 1, POOL.into()].map(|flows| may_lack(flows, some)), [false, true]);
+        assert!(!may_lack_ports(&Root::at("/nonexistent".into())));
+    }
+
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
         let tuple = |kind: u16, from: [u8; 4], to: [u8; 4], ports: [u16; 2]| {
             let addresses = [attribute(1, &from), attribute(2, &to)].concat();

@@ -96,11 +96,13 @@ impl FreePorts {
         }
         let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
-        self.take(round.needs().known(reported).ports().map(|((_, port), _)| port));
+        let needed = round.needs().known(reported).ports().filter(|(_, needs)| needs.iter().any(|it| it.is_claimed()));
+        self.take(needed.map(|((_, port), _)| port));
         self.lacks(node, round.needs().unread().cloned());
         // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
         let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
         self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
+        self.take(snapshot.cluster.pending_ports.iter());
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, [gap]),
             Ok(pods) => {
@@ -395,6 +397,13 @@ mod tests {
     }
 
     #[test]
+    fn the_port_of_a_pod_that_waits_for_something_other_than_ports_is_taken() {
+        let mut world = Snapshot::healthy();
+        world.cluster.pending_ports = [10_000, 30_000].into_iter().collect();
+        assert_eq!((first(&of_hosts(&[&world]), 1), first(&FreePorts::of(&world), 1)), (vec![10_001], vec![30_001]));
+    }
+
+    #[test]
     fn a_port_that_a_server_needs_is_taken_though_nobody_listens() {
         let port = |port| portreeve_facts::ContainerPort {
             port,
@@ -406,13 +415,14 @@ mod tests {
             pod.host_network = true;
             pod.ports.push(port(30000));
             pod.probed.push(port(30001));
+            pod.reported_in_use.extend([30001, 30002].map(port));
         });
         let health =
             |address: &str| world.clone().with_config(|config| config.healthz_bind_address = Some(address.to_owned()));
         let mut elsewhere = world.clone();
         portreeve_facts::healthy::objects(&mut elsewhere.cluster.pods)[0].node = Some("n2".to_owned());
         assert_eq!(first(&FreePorts::of(&elsewhere), 1), [30002], "a Service has its nodePort on every node");
-        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002], "a message of a container takes no port");
         assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
         let unread = FreePorts::of(&health("nowhere")).unread;
         assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::ProxyConfig]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Round, node_ports::counted};
 use crate::findings::Evidence;
-use portreeve_dataplane::{Need, Role, usual_ports};
+use portreeve_dataplane::{ByPort, Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Unread, Why};
 
 #[derive(Debug, Default)]
@@ -57,9 +57,15 @@ impl NeededPorts {
         needed.unread = pods.or_else(|| lacks(Source::ProxyConfig));
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
-        if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
-            needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
-        }
+        let is_usual = usual.any(|it| widened.contains(it.number));
+        // A hostPort needs `bind` only if a socket has the hostPort.
+        let is_host_port = |of: &[Protocol]| {
+            let mut all = round.host_ports().into_iter().flat_map(ByPort::ports);
+            all.any(|((protocol, number), _)| of.contains(&protocol) && choosable.contains(number))
+        };
+        let listeners = || lacks(Source::Listeners).filter(|_| is_usual || is_host_port(&Protocol::ALL));
+        let udp = || round.now.kernel.no_udp.clone().filter(|_| is_usual || is_host_port(&[Protocol::Udp]));
+        needed.unread = needed.unread.or_else(listeners).or_else(udp);
         needed
     }
 
@@ -164,6 +170,17 @@ mod tests {
         world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
         assert_eq!(needed(&world, "1024-65535").unread().map(|gap| gap.why), Some(Why::TooMuch));
         assert_eq!(needed(&world, "32768-60999").unread(), None);
+    }
+
+    #[test]
+    fn a_listener_that_was_not_read_may_hold_a_host_port() {
+        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(8080, 7443));
+        let unread = |world: &Snapshot, choosable: &str| needed(world, choosable).unread().map(|gap| gap.source);
+        assert_eq!(unread(&world, "7000-8000"), None);
+        world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
+        assert_eq!(unread(&world, "7000-8000"), None, "the hostPort is of TCP");
+        world.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+        assert_eq!([unread(&world, "7000-7442"), unread(&world, "7000-8000")], [None, Some(Source::Listeners)]);
     }
 
     #[test]

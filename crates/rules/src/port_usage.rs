@@ -141,8 +141,10 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(round.needs().unread().cloned());
     let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
+        let claimed = needs.iter().filter(|need| need.is_claimed());
+        let Some(whose) = claimed.map(|need| need.whose(snapshot)).min() else { continue };
         let used = used.entry(number).or_default();
-        let whose = needs.iter().map(|need| need.whose(snapshot)).min().filter(|_| used.allocated.is_none());
+        let whose = Some(whose).filter(|_| used.allocated.is_none());
         used.taken = used.taken.take().or(whose.map(|it| format!("{it} needs it")));
     }
     let free = FreePorts::of_round(&round);
@@ -211,6 +213,7 @@ mod tests {
         let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
             pod.host_network = true;
             (pod.ports, pod.probed) = (vec![port(30001), port(30080)], vec![port(30002)]);
+            pod.reported_in_use = vec![port(30005)];
         });
         let waits = WaitingPod {
             namespace: "default".to_owned(),
@@ -228,7 +231,7 @@ mod tests {
         let taken = |port: u16| usage.used.get(&port).and_then(|it| it.taken.as_deref());
         assert_eq!([30001, 30002].map(taken), [Some("hostNetwork pod default/edge needs it"); 2]);
         assert_eq!([30003, 30004].map(taken), [Some("waiting pod default/waits needs it"), Some(OF_CLUSTER)]);
-        assert_eq!([30000, 30080].map(taken), [None; 2], "it is free, and it is allocated");
+        assert_eq!([30000, 30005, 30080].map(taken), [None; 3], "free, only reported as in use, and allocated");
         assert_eq!((usage.used.len(), usage.unread), (5, Vec::new()));
         world.cluster.waiting_pods = gap(Source::WaitingPods, Why::TimedOut);
         let unread = port_usage(&world).expect("the range is known").unread;

@@ -255,6 +255,8 @@ impl Object for Pod {
             let message = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
             // The Pod waits for a Node, but not because of ports.
             if refused.is_none() && !rejected {
+                let ports = ports.iter().map(|port| port.host_port.unwrap_or(port.port));
+                facts.pending_ports.extend(ports.chain(probed.iter().map(|port| port.port)));
                 return Ok(());
             }
             // On a nominated Node, the Pod preempts other Pods, and waits until those Pods have ended.
