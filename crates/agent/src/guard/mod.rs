@@ -361,6 +361,9 @@ impl Guard {
             () = self.run_forever() => {}
             ended = tasks.ended() => bail!("{ended}"),
         }
+        if let Err(error) = self.keeper.finish() {
+            warn!(%error, "the guard could not record whether another program wrote the list since the last run");
+        }
         info!("stopped; the reserved ports stay reserved");
         Ok(())
     }
@@ -422,6 +425,10 @@ impl Guard {
         match kept {
             Ok(kept) => {
                 self.log_once("error", String::new(), |_| ());
+                let unwatched = self.keeper.watch().err().map(|error| error.to_string());
+                self.log_once("unwatched", unwatched.unwrap_or_default(), |error| {
+                    warn!(error, "if another program adds a port of the guard, the guard can later remove the port");
+                });
                 self.publish(&kept);
                 if let (Some(reporter), Some(node), false) = (&self.reporter, snapshot.own_node(), kept.lost.is_empty())
                 {
