@@ -287,8 +287,9 @@ struct Guard {
     keeper: NodeKeeper,
     scanner: Scanner,
     cluster: ClusterState,
-    /// The guard requests no endpoints. The guard keeps the sender, because a watch ends when its sender is dropped.
-    _endpoints: EndpointsRequest,
+    /// Without the bind hook, the guard requests no endpoints. The guard keeps the sender, because a watch ends when its
+    /// sender is dropped.
+    _endpoints: Option<EndpointsRequest>,
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
@@ -310,24 +311,30 @@ impl Guard {
         let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
-        let (cluster, endpoints) =
-            cluster_updates::start(source, &Resource::OF_GUARD, node, hostname.clone(), &mut tasks).await;
+        let of_hook = config.bind.is_some().then_some(Resource::EndpointSlices);
+        let resources: Vec<Resource> = Resource::OF_GUARD.into_iter().chain(of_hook).collect();
+        let (cluster, endpoints) = cluster_updates::start(source, &resources, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;
         }
         let (latest, snapshots) = watch::channel(None);
-        if let Some(binds) = config.bind.clone() {
-            let inputs = Inputs {
-                config: binds,
-                source: config.cluster.clone(),
-                host_root: config.host_root.clone(),
-                cluster: cluster.clone(),
-                latest: snapshots,
-                state: state.clone(),
-            };
-            hook::start(inputs, &mut tasks)?;
-        }
+        let endpoints = match config.bind.clone() {
+            None => Some(endpoints),
+            Some(binds) => {
+                let inputs = Inputs {
+                    config: binds,
+                    source: config.cluster.clone(),
+                    host_root: config.host_root.clone(),
+                    cluster: cluster.clone(),
+                    endpoints,
+                    latest: snapshots,
+                    state: state.clone(),
+                };
+                hook::start(inputs, &mut tasks)?;
+                None
+            }
+        };
         let searching = connections::follow(config.host_root.clone(), state.clone());
         tasks.spawn("searching for connections on reserved ports", searching);
         let reporter = Reporter::of(&config.cluster, state.clone());
