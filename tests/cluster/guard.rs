@@ -22,7 +22,7 @@ fn watch_durations(bind: &str) -> [u64; 2] {
     // This directory has no list of reserved ports, so the guard reserves nothing.
     command.arg("--sysctls").arg(directory.path()).arg("--state").arg(directory.path().join("guard.json"));
     let mut guard = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("portreeve runs");
-    let duration_of = |resource: &str| {
+    let duration_of = |resource: &str| -> Option<u64> {
         let watch = format!("/api/v1/{resource}?watch=1");
         let requests = fake.requests();
         let (_, rest) = requests.iter().find(|path| path.starts_with(&watch))?.split_once("timeoutSeconds=")?;

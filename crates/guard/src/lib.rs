@@ -23,7 +23,7 @@
 //! these cases:
 //!
 //! - No guard runs, or the guard is killed before its next run. The guard runs at least every 30 seconds.
-//! - The process writes through another instance of procfs. Since Linux 5.8, a container has its own instance.
+//! - The process writes through another instance of procfs. Each container has its own instance.
 //! - The process writes within the microseconds of the guard's own write.
 //!
 //! Between two steps of the guard, another program can write, the guard can be killed, or the node can boot:

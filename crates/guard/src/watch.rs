@@ -27,8 +27,8 @@ mod system {
 
         /// Whether a process wrote the file since the last call.
         pub(crate) fn was_written(&self) -> bool {
-            // inotify merges equal events that nobody has read, so one call reads all events. Without an event, the
-            // call fails with EAGAIN.
+            // inotify merges equal unread events, so one call reads all events. Without an event, the call fails with
+            // EAGAIN.
             self.events.read_events().is_ok_and(|events| !events.is_empty())
         }
     }
