@@ -20,8 +20,9 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 const FILES: Duration = Duration::from_secs(1);
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the agent's loop. A new request replaces the last request, so an agent has only one
-/// `EndpointsRequest`. From the API server, the agent reads only the requested endpoints. Files contain all endpoints.
+/// Requests endpoints for the loop of an agent, or for the bind hook of a guard. A new request replaces the last
+/// request, so a process has only one `EndpointsRequest`. From the API server, the process reads only the requested
+/// endpoints. Files contain all endpoints.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -60,6 +61,7 @@ impl EndpointsRequest {
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
+    timing: WatchTiming,
     node: Option<String>,
     hostname: String,
     tasks: &mut Tasks,
@@ -67,7 +69,6 @@ pub(super) async fn start(
     let (wanted, endpoints_of) = channel(Arc::default());
     let state = match source {
         ClusterSource::Api(access) => {
-            let timing = WatchTiming::default();
             let (mut watch, view) = Watch::start(access, resources, node, hostname, endpoints_of, timing);
             tasks.spawn_with_reason("watching the cluster", async move { watch.ended().await });
             ClusterState::Watched(view)

@@ -14,7 +14,7 @@ mod recorder;
 mod spread;
 
 pub(crate) use name::hash;
-pub(crate) use object::reference;
+pub(crate) use object::{finding_event, reference};
 pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;

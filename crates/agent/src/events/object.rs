@@ -96,6 +96,12 @@ impl PlannedEvent {
     }
 }
 
+/// The Event that an agent writes about a new finding. `None` if the object of the finding has no uid.
+pub(crate) fn finding_event(finding: &Finding, place: &Place, at: Timestamp) -> Option<Event> {
+    let planned = PlannedEvent::of(None, finding, place)?;
+    Some(planned.open(&planned.names.in_hour(planned.names.hour(at)), at))
+}
+
 pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
 }

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     future::pending,
+    mem,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,15 +23,15 @@ use tracing::{info, warn};
 
 use super::{
     GuardState, READ_INTERVAL,
-    binds::{Claimed, Groups, claimed, conflict},
+    binds::{Claimed, Conflict, Groups, claimed, conflict},
     events::Reporter,
 };
-use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
+use crate::{bucket::Bucket, cluster_state::ClusterState, cluster_updates::EndpointsRequest, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
-use portreeve_cluster::ClusterSource;
+use portreeve_cluster::{ClusterSource, WatchTiming};
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
-use portreeve_rules::Limits;
+use portreeve_rules::{Limits, findings::SubjectKind};
 
 /// The greatest number of binds that the thread reads before it renews the claims, because binds may never stop.
 const BATCH: usize = 1024;
@@ -65,6 +66,23 @@ pub struct BindConfig {
     pub stale: Duration,
     /// The folders of exempt control groups, relative to the mount of cgroup2.
     pub allow: Vec<PathBuf>,
+}
+
+impl BindConfig {
+    /// The default of `stale`, in seconds.
+    pub const STALE: u64 = 60;
+
+    /// The times of the guard's watches. While no object changes, the API server confirms the facts about once a
+    /// minute, and at the end of a watch. If the hook refuses binds, each watch ends after at most half of
+    /// [`Self::STALE`]. So the facts stay fresh, even if one confirmation is late.
+    pub(super) fn watch_timing(&self) -> WatchTiming {
+        let usual = WatchTiming::default();
+        match self.mode {
+            Mode::Report => usual,
+            // A watch lasts up to twice this time.
+            Mode::Refuse => WatchTiming { watch_duration: Duration::from_secs(Self::STALE / 4), ..usual },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +135,7 @@ pub(super) struct Inputs {
     pub(super) source: ClusterSource,
     pub(super) host_root: PathBuf,
     pub(super) cluster: ClusterState,
+    pub(super) endpoints: EndpointsRequest,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
 }
@@ -200,6 +219,8 @@ struct Follower {
     inputs: Inputs,
     reporter: Option<Reporter>,
     limit: Limit,
+    /// The binds that cause a conflict and are not reported yet.
+    conflicts: Vec<(Bind, Result<Cgroup, Gap>, Conflict)>,
     lines: Bucket,
     /// The reason why the claims in the kernel are older than the last snapshot.
     failed: Option<String>,
@@ -226,6 +247,7 @@ impl Follower {
             inputs,
             reporter,
             limit: Limit::new(now),
+            conflicts: Vec::new(),
             lines: Bucket::new(1, LOST_EVERY, now),
             failed: None,
             unrenewed: None,
@@ -252,6 +274,7 @@ impl Follower {
                 _ = &mut ready => is_waiting = false,
             }
             drain(|| self.hook.next().map(|bind| self.take(&bind))).await;
+            self.report().await;
             let unrenewed = self.renew().err().map(|error| error.to_string());
             if let Some(error) = unrenewed.as_ref().filter(|_| unrenewed != self.unrenewed) {
                 warn!(error, "the bind hook refuses nothing for now");
@@ -339,18 +362,15 @@ impl Follower {
                 *count += u64::from(*answer == bind.answer);
             }
         });
-        let Some((snapshot, _)) = self.inputs.latest.borrow().clone() else { return };
         // The number of judged binds is limited, because the search for a control group walks over all groups.
-        if !self.limit.admits(bind, Instant::now()) {
+        if self.inputs.latest.borrow().is_none() || !self.limit.admits(bind, Instant::now()) {
             return;
         }
+        let Some(snapshot) = self.snapshot() else { return };
         let cgroup = cgroup_of(&Cgroups::find(&self.inputs.host_root), bind.cgroup);
-        // A pod may bind a port at its start. The snapshot may be older than this pod, so the newest pods are used.
-        let mut snapshot = Arc::unwrap_or_clone(snapshot);
-        snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {
             Some(gap) => Err(gap),
-            None => conflict(&snapshot, bind, cgroup, self.inputs.config.stale),
+            None => conflict(&snapshot, bind, cgroup.clone(), self.inputs.config.stale),
         };
         if let Err(gap) = &judged {
             self.change(|state| state.unread += 1);
@@ -359,15 +379,49 @@ impl Follower {
             }
         }
         let Ok(Some(conflict)) = judged else { return self.limit.is_no_conflict(bind) };
-        warn!(
-            note = conflict.note,
-            pid = bind.pid,
-            rule = conflict.key.name(),
-            "a process called bind for a claimed port"
-        );
-        if let Some(reporter) = &self.reporter {
-            reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
+        self.conflicts.push((bind.clone(), cgroup, conflict));
+    }
+
+    /// The last snapshot, with the newest pods. A pod may bind a port at its start, and the snapshot may be older than
+    /// this pod.
+    fn snapshot(&mut self) -> Option<Snapshot> {
+        let (snapshot, _) = self.inputs.latest.borrow().clone()?;
+        let mut snapshot = Arc::unwrap_or_clone(snapshot);
+        snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
+        Some(snapshot)
+    }
+
+    /// Reports the conflicts, with the endpoints of their Services. The endpoints decide the outcome of a finding, and
+    /// the outcome is a part of the name of the finding's Event.
+    async fn report(&mut self) {
+        if self.conflicts.is_empty() {
+            return;
         }
+        let (conflicts, Some(mut snapshot)) = (mem::take(&mut self.conflicts), self.snapshot()) else { return };
+        let subjects = conflicts.iter().map(|(.., conflict)| &conflict.key.subject);
+        let services = subjects.filter(|subject| subject.kind == SubjectKind::Service);
+        let services = services.map(|service| service.name.clone()).collect();
+        self.inputs.endpoints.fill_in(services, &mut snapshot.cluster).await;
+        for (bind, cgroup, first) in conflicts {
+            // If the endpoints show that there is no conflict, the bind is not reported. If an input is unread now, the
+            // first judgement remains.
+            let judged = conflict(&snapshot, &bind, cgroup, self.inputs.config.stale);
+            let Some(conflict) = judged.unwrap_or(Some(first)) else {
+                self.limit.is_no_conflict(&bind);
+                continue;
+            };
+            warn!(
+                note = conflict.note,
+                pid = bind.pid,
+                rule = conflict.key.name(),
+                "a process called bind for a claimed port"
+            );
+            if let Some(reporter) = &self.reporter {
+                reporter.bound(&conflict, &snapshot);
+            }
+        }
+        // This request ends the watch of these endpoints.
+        self.inputs.endpoints.fill_in(BTreeSet::new(), &mut snapshot.cluster).await;
     }
 }
 
