@@ -53,9 +53,9 @@ pub(super) struct Args {
     /// The control group whose binds the hook checks; by default all
     #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
     cgroup: Option<PathBuf>,
-    /// Allow all binds while the facts about the cluster are older than SECONDS. With --bind=refuse, the API server
-    /// confirms the facts at least every 30 seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = BindConfig::STALE, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Binds")]
+    /// Allow all binds while the facts about the cluster are older than SECONDS. The API server confirms the facts about
+    /// once a minute
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Binds")]
     stale: u64,
     /// A control group that may bind each port, like system.slice; repeatable
     #[arg(long, value_name = "FOLDER", help_heading = "Binds")]

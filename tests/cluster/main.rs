@@ -13,7 +13,6 @@ mod declared;
 mod events;
 mod fake;
 mod fleet;
-mod guard;
 mod hostile;
 mod lint;
 #[path = "../anywhere/named.rs"]

@@ -105,7 +105,7 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_endpoints_and_events_e
         assert_eq!(of(&silent, "ClusterRole")["rules"].as_array().expect("rules").len(), 2);
         let whole = self::added(&[&format!(r#"guard={{"enabled":true,"bind":"{mode}"}}"#)]);
         let arguments = of(&whole, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
-        assert!(arguments.contains("--stale=60") && !arguments.contains("--cgroup"), "{arguments}");
+        assert!(arguments.contains("--stale=120") && !arguments.contains("--cgroup"), "{arguments}");
         assert!(!arguments.contains("--proxy-mode"), "{arguments}");
         let cilium = self::added(&[&on, r#"config={"proxy-mode":"cilium"}"#]);
         let arguments = of(&cilium, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();

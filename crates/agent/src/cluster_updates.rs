@@ -61,7 +61,6 @@ impl EndpointsRequest {
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
-    timing: WatchTiming,
     node: Option<String>,
     hostname: String,
     tasks: &mut Tasks,
@@ -69,6 +68,7 @@ pub(super) async fn start(
     let (wanted, endpoints_of) = channel(Arc::default());
     let state = match source {
         ClusterSource::Api(access) => {
+            let timing = WatchTiming::default();
             let (mut watch, view) = Watch::start(access, resources, node, hostname, endpoints_of, timing);
             tasks.spawn_with_reason("watching the cluster", async move { watch.ended().await });
             ClusterState::Watched(view)

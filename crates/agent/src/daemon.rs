@@ -37,7 +37,7 @@ use crate::{
     metrics::Configuration,
     node_condition::{ConditionTiming, NodeCondition},
 };
-use portreeve_cluster::{self as cluster, ClusterSource, Resource, Reviewer, WatchTiming};
+use portreeve_cluster::{self as cluster, ClusterSource, Resource, Reviewer};
 use portreeve_facts::{
     ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION,
 };
@@ -112,9 +112,8 @@ impl Agent {
 
     async fn with(config: Config, load: Box<Load>, scanner: Scanner, hostname: String) -> anyhow::Result<Self> {
         let mut tasks = Tasks::default();
-        let (source, node, timing) = (config.cluster.clone(), config.node.clone(), WatchTiming::default());
-        let (mut state, endpoints) =
-            cluster_updates::start(source, &Resource::ALL, timing, node, hostname, &mut tasks).await;
+        let (source, node) = (config.cluster.clone(), config.node.clone());
+        let (mut state, endpoints) = cluster_updates::start(source, &Resource::ALL, node, hostname, &mut tasks).await;
         let (recorder, reviewer, condition) = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());

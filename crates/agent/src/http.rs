@@ -324,14 +324,14 @@ fn process_usage(started: Timestamp) -> ProcessUse {
 #[cfg(test)]
 mod tests {
     use super::{super::cluster_updates, *};
-    use portreeve_cluster::{ClusterSource, WatchTiming};
+    use portreeve_cluster::ClusterSource;
 
     /// The status and the text of an answer. The agent scans at least every 15 seconds, and the last scan was judged
     /// `ago` earlier.
     async fn ask(ago: Option<Duration>, answer: impl AsyncFnOnce(ServerState) -> Response) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
-        let (source, timing) = (ClusterSource::None, WatchTiming::default());
-        let (cluster, _requests) = cluster_updates::start(source, &[], timing, None, "n1".to_owned(), &mut tasks).await;
+        let (cluster, _requests) =
+            cluster_updates::start(ClusterSource::None, &[], None, "n1".to_owned(), &mut tasks).await;
         let judged_at = ago.map(|ago| Instant::now().checked_sub(ago).expect("this machine runs longer than that"));
         let last = judged_at.map(|_| (Arc::new(Snapshot::healthy()), Arc::new(Board::default())));
         let longest = Duration::from_secs(15);

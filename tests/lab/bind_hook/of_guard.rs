@@ -321,8 +321,8 @@ fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
     let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
-    // While no object changes, the API server confirms a watch only at its end, after 15 to 30 seconds. Meanwhile the
-    // claims become older than `--stale`.
+    // While no object changes, the API server confirms a watch only once a minute. Meanwhile the claims become older
+    // than `--stale`.
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
     until("its count", || {
         Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)

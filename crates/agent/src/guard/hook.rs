@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, cluster_updates::EndpointsRequest, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
-use portreeve_cluster::{ClusterSource, WatchTiming};
+use portreeve_cluster::ClusterSource;
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::{Limits, findings::SubjectKind};
@@ -66,23 +66,6 @@ pub struct BindConfig {
     pub stale: Duration,
     /// The folders of exempt control groups, relative to the mount of cgroup2.
     pub allow: Vec<PathBuf>,
-}
-
-impl BindConfig {
-    /// The default of `stale`, in seconds.
-    pub const STALE: u64 = 60;
-
-    /// The times of the guard's watches. While no object changes, the API server confirms the facts about once a
-    /// minute, and at the end of a watch. If the hook refuses binds, each watch ends after at most half of
-    /// [`Self::STALE`]. So the facts stay fresh, even if one confirmation is late.
-    pub(super) fn watch_timing(&self) -> WatchTiming {
-        let usual = WatchTiming::default();
-        match self.mode {
-            Mode::Report => usual,
-            // A watch lasts up to twice this time.
-            Mode::Refuse => WatchTiming { watch_duration: Duration::from_secs(Self::STALE / 4), ..usual },
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

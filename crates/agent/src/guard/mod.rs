@@ -46,7 +46,7 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use portreeve_cluster::{self as cluster, ClusterSource, Resource, WatchTiming};
+use portreeve_cluster::{self as cluster, ClusterSource, Resource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
     ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Source, VERSION,
@@ -313,9 +313,7 @@ impl Guard {
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let of_hook = config.bind.is_some().then_some(Resource::EndpointSlices);
         let resources: Vec<Resource> = Resource::OF_GUARD.into_iter().chain(of_hook).collect();
-        let timing = config.bind.as_ref().map_or_else(WatchTiming::default, BindConfig::watch_timing);
-        let (cluster, endpoints) =
-            cluster_updates::start(source, &resources, timing, node, hostname.clone(), &mut tasks).await;
+        let (cluster, endpoints) = cluster_updates::start(source, &resources, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;
