@@ -194,6 +194,9 @@ impl Settings {
                 notes.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
                 let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
                 self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
+            } else if let Some(key) = cilium_settings::too_long(value) {
+                let detail = format!("{place}: {key} has more than {} entries", cilium_settings::MOST_ENTRIES);
+                self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::TooMuch, detail));
             }
         }
         // With an empty range, Cilium uses the default.
