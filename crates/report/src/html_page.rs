@@ -179,7 +179,7 @@ fn cells(run: &[Part]) -> Markup {
 }
 
 fn state(report: &Report<'_>, is_old: bool) -> String {
-    let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
+    let open = report.not_judged().map(|open| format!("; {open}")).unwrap_or_default();
     match (table::severities(|severity| report.count(severity)), report.result()) {
         (Some((reported, _)), _) => format!("{reported}{open}"),
         (None, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),

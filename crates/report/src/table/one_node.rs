@@ -63,12 +63,9 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             0 => String::new(),
             hidden => format!(" ({} of lower severity not shown)", counted(hidden, "finding")),
         };
-        // If a finding sets the result, the line does not list inputs for which the profile lacks a right.
-        let open = match report.result() {
-            CheckResult::Findings => [report.undecided(), None],
-            _ => [report.not_judged(), report.rules_not_judged(true)],
-        };
-        let open = open.into_iter().flatten();
+        // If a finding sets the result, the line does not count rules that judged nothing.
+        let rules = report.rules_not_judged(true).filter(|_| report.result() != CheckResult::Findings);
+        let open = [report.not_judged(), rules].into_iter().flatten();
         let open = open.fold(String::new(), |all, open| format!("{all}; {open}"));
         return (format!("{node}: {reported}{hidden}{open}"), Ink::Bad(worst));
     }
