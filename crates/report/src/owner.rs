@@ -82,7 +82,7 @@ struct NodeEntry {
     /// The owners; absent if they are unknown.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// The unread input, which may hide a claim to the port. If the owners are unknown, the reason.
+    /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, the reason.
     unknown: Vec<Unknown>,
 }
 
@@ -249,7 +249,12 @@ impl PortOwner {
 
     fn open(&self) -> impl Iterator<Item = Open> {
         let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
-        unknown.chain(self.unread().map(Open::beside_answer))
+        // Without addresses, each answer is unknown.
+        let unread = self.unread().map(|gap| match gap.source {
+            Source::Addresses => Open::of_answer(gap),
+            _ => Open::beside_answer(gap),
+        });
+        unknown.chain(unread)
     }
 
     fn unread(&self) -> impl Iterator<Item = &Gap> {
@@ -329,6 +334,9 @@ pub fn write_owner(
                     .to_owned()
             }
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
+            (Source::Addresses, _) => {
+                format!("the node's addresses were not read, so it is not known who answers: {}", tidy(&gap.detail))
+            }
             (Source::Listeners, _) => {
                 let port = owned.first().map_or_else(String::new, |it| it.port.to_string());
                 format!("UDP sockets were not read, so the owner of {port}/udp is not known: {}", tidy(&gap.detail))

@@ -28,8 +28,17 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 /// # Errors
 /// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+    round.addressed()?;
+    owner_as_read(round, protocol, port)
+}
+
+/// Like [`owner`], but unread addresses are no error. Without addresses, there are no answers, and
+/// [`Ownership::unread`] has the reason.
+///
+/// # Errors
+/// When the listeners, or the Services of a configured cluster, could not be read.
+pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
-    let addressed = round.addressed()?;
     // Without a configured cluster, there are no Services to read.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
         return Err(gap.clone());
@@ -38,10 +47,20 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
-    let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
-    answers.sort_by_key(|it| (it.from, it.to));
-    let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
+    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed() {
+        Ok(addressed) => {
+            let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
+            let mut answers: Vec<Answered> =
+                contest.places().map(|place| answered(&contest, addressed, place)).collect();
+            answers.sort_by_key(|it| (it.from, it.to));
+            let claimants = contest.claims().map(|it| it.claimant(round)).collect();
+            (claimants, answers, addressed.assumptions.mode_in_words())
+        }
+        Err(_) => {
+            let mode = snapshot.proxy_mode().map_or_else(|gap| format!("unknown: {}", gap.detail), |it| it.to_string());
+            (claims.iter().map(|it| it.claimant(round)).collect(), Vec::new(), mode)
+        }
+    };
     let cluster = &snapshot.cluster;
     // All protocols have the same unread inputs: the report prints them once.
     let may_be_here = cluster.unplaced_ports().any(|(number, ..)| number == port);
@@ -51,9 +70,9 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         _ => false,
     };
     let left_out = cluster.rejected.iter().filter(may_have);
-    let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
+    let unread = [snapshot.kernel.interfaces.gap(), cluster.services.gap(), cluster.pods.gap()];
+    let unread = unread.into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    let mode = addressed.assumptions.mode_in_words();
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
     let redirections = round.unread_redirections();
