@@ -541,3 +541,21 @@ fn owner_without_addresses_lists_the_claims_and_always_writes_a_document() {
     let node = &document["nodes"][0];
     assert_eq!((&node["unknown"][0]["source"], node.get("protocols")), (&"listeners".into(), None), "{node:#}");
 }
+
+#[test]
+fn owner_without_a_cluster_says_so_first_and_answers_nothing_that_a_service_may_change() {
+    let mut world = healthy();
+    let why = Gap::new(Source::Services, Why::NotRequested, "no cluster was given");
+    (world.cluster.services, world.cluster.configured) = (Reading::Gap(why), false);
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.retain(|it| it.local_port != 30080);
+    let (code, text, _, document) = owner_of_30080(&world);
+    let first = "no cluster was read: Services may have this port; name one with --kubeconfig FILE or --services FILE";
+    assert_eq!((code, text.lines().next()), (2, Some(first)), "{text}");
+    assert!(!text.contains("refused"), "{text}");
+    let answers = document["nodes"][0]["protocols"][0]["answers"].as_array().expect("answers");
+    assert!(!answers.is_empty(), "{document:#}");
+    for answer in answers {
+        assert_eq!((&answer["answer"], &answer["why"]), (&"unknown".into(), &"no cluster was given".into()));
+    }
+}

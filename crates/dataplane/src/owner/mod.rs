@@ -47,20 +47,6 @@ pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed() {
-        Ok(addressed) => {
-            let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
-            let mut answers: Vec<Answered> =
-                contest.places().map(|place| answered(&contest, addressed, place)).collect();
-            answers.sort_by_key(|it| (it.from, it.to));
-            let claimants = contest.claims().map(|it| it.claimant(round)).collect();
-            (claimants, answers, addressed.assumptions.mode_in_words())
-        }
-        Err(_) => {
-            let mode = snapshot.proxy_mode().map_or_else(|gap| format!("unknown: {}", gap.detail), |it| it.to_string());
-            (claims.iter().map(|it| it.claimant(round)).collect(), Vec::new(), mode)
-        }
-    };
     let cluster = &snapshot.cluster;
     // All protocols have the same unread inputs: the report prints them once.
     let may_be_here = cluster.unplaced_ports().any(|(number, ..)| number == port);
@@ -71,7 +57,22 @@ pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result
     };
     let left_out = cluster.rejected.iter().filter(may_have);
     let unread = [snapshot.kernel.interfaces.gap(), cluster.services.gap(), cluster.pods.gap()];
-    let unread = unread.into_iter().flatten().chain(left_out).cloned().collect();
+    let unread: Vec<Gap> = unread.into_iter().flatten().chain(left_out).cloned().collect();
+    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed() {
+        Ok(addressed) => {
+            let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
+            let services = unread.iter().find(|it| it.source == Source::Services);
+            let answered = |place| answered(&contest, addressed, services, place);
+            let mut answers: Vec<Answered> = contest.places().map(answered).collect();
+            answers.sort_by_key(|it| (it.from, it.to));
+            let claimants = contest.claims().map(|it| it.claimant(round)).collect();
+            (claimants, answers, addressed.assumptions.mode_in_words())
+        }
+        Err(_) => {
+            let mode = snapshot.proxy_mode().map_or_else(|gap| format!("unknown: {}", gap.detail), |it| it.to_string());
+            (claims.iter().map(|it| it.claimant(round)).collect(), Vec::new(), mode)
+        }
+    };
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
@@ -100,7 +101,13 @@ impl Loss for CaseResult {
     }
 }
 
-fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
+/// The answer at one place. An unread Service (`services`) may get a connection that no claim gets.
+fn answered(
+    contest: &Contest<'_, '_, '_>,
+    addressed: &Addressed<'_>,
+    services: Option<&Gap>,
+    (from, to): (Vantage, LocalAddress),
+) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| match contest.who(assumption, case, (from, to)) {
         (Err(gap), losers) if losers.is_empty() => Err(gap),
         (answer, losers) => Ok(Some(CaseResult { answer: answer.map(Some), losers })),
@@ -112,6 +119,7 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
+        Ok(Answer { outcome, by: None }) => (services.map_or(Ok(outcome), |gap| Err(gap.clone())), None),
         Ok(Answer { outcome, by }) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };

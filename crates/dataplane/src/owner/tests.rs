@@ -51,6 +51,22 @@ fn without_addresses_the_claims_are_known_and_the_answers_are_not() {
     assert_eq!(unknown.map_err(|gap| gap.source), Err(Source::Addresses));
 }
 
+#[test]
+fn an_unread_service_may_get_the_connections_that_no_claim_gets() {
+    let mut alone = Snapshot::healthy();
+    alone.cluster.services = gap(Source::Services, Why::NotRequested);
+    alone.cluster.configured = false;
+    for world in [alone, Snapshot::healthy().rejects(Source::Services)] {
+        let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
+        assert_eq!(outcome.map_err(|gap| gap.source), Err(Source::Services));
+        let world = world.listens("192.0.2.1:30080");
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0.map_err(|gap| gap.source), Err(Source::Services));
+    }
+    let unread_pods = Snapshot::healthy().rejects(Source::Pods);
+    assert_eq!(ask(&unread_pods, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
+}
+
 fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), protocol, number).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
