@@ -9,9 +9,9 @@ use super::{
     agents::{AgentFlags, runtime},
     queries::Interrupts,
 };
-use crate::console::Console;
+use crate::{console::Console, snapshot};
 use portreeve_cluster::AgentRequest;
-use portreeve_facts::{Gap, SNAPSHOT_SCHEMA, Source, Why, text};
+use portreeve_facts::{Gap, SNAPSHOT_SCHEMA, Snapshot, Source, Why, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,7 +40,9 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let document =
         checked(&answer, node).map_err(|what| anyhow!("the answer of pod {pod} is not a snapshot: {what:#}"))?;
     console.write(|out| writeln!(out, "{}", document.trim_end()))?;
-    Ok(ExitCode::SUCCESS)
+    let snapshot = Snapshot::from_json(&answer)
+        .map_err(|error| anyhow!("this version cannot judge the snapshot of pod {pod}: {error}"))?;
+    Ok(snapshot::end(&snapshot))
 }
 
 /// The snapshot of this node as the agent sent it, including fields that only newer agents have. Characters that can
@@ -91,7 +93,6 @@ fn escaped(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::Snapshot;
 
     #[test]
     fn a_snapshot_is_handed_on_whole_and_harmless() {

@@ -542,6 +542,29 @@ fn a_snapshot_and_a_map_are_of_the_named_node() {
 }
 
 #[test]
+fn a_snapshot_that_lacks_an_input_is_printed_and_is_not_clear() {
+    let with = |place: &'static str, value: Value| {
+        let fake = cluster(&["n1"], move |node, _, _| {
+            let mut world: Value = serde_json::from_str(&snapshot(node, 30000)).expect("JSON");
+            *world.pointer_mut(place).expect("an input") = value.clone();
+            Reply::Json(world.to_string())
+        });
+        Plugin::new().run(&fake, &["snapshot", "n1"])
+    };
+    let gap = |source, why| json!({"gap": {"source": source, "why": why, "detail": "it was not read"}});
+    for (place, value, wanted) in [
+        ("/cluster/services", gap("services", "not-permitted"), 2),
+        ("/kernel/listeners", gap("listeners", "torn"), 2),
+        ("/kernel/netfilter", gap("netfilter", "not-permitted"), 0),
+        ("/kernel/netfilter", json!({"added later": []}), 2),
+    ] {
+        let (code, stdout, stderr) = with(place, value.clone());
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((code, document.pointer(place)), (wanted, Some(&value)), "{stderr}");
+    }
+}
+
+#[test]
 fn kubectl_gets_the_completions() {
     let (fake, plugin) = (seen(), Plugin::new());
     let complete = |words: &[&str]| {
