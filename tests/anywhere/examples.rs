@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use tempfile::TempDir;
+
 use crate::cli::{binary, ended};
 
 const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
@@ -72,4 +74,14 @@ fn the_scan_of_the_examples_was_made_of_their_cluster() {
     assert!(scan.contains("\"origin\": \"examples/cluster.yaml\""));
     let (code, output, _) = ended(binary().args(["lint", "examples/cluster.yaml"]).current_dir(root));
     assert_eq!(code, 0, "{output}");
+}
+
+#[test]
+fn the_objects_of_the_examples_are_a_whole_cluster() {
+    let host = TempDir::new().expect("a directory");
+    let mut command = binary();
+    command.args(["check", "--services", "examples/cluster.yaml", "--node", "node-1", "--host-root"]).arg(host.path());
+    let (_, output, errors) = ended(command.current_dir(env!("CARGO_MANIFEST_DIR")));
+    assert!(output.starts_with("node-1: "), "{output}{errors}");
+    assert!(!errors.contains("Services") && !errors.contains("cluster.yaml"), "{errors}");
 }
