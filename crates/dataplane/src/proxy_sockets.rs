@@ -29,7 +29,7 @@ pub enum Own {
     No,
     /// It is not known whether the socket belongs to the proxy. For example, the proxy did not answer, and the owner
     /// listens on NodePorts. Or the owner's process was not read, and the owner's control group has the proxy and other
-    /// programs.
+    /// programs. Or the proxy may have been restarted during the scan.
     Unknown,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Proxy<'a> {
     /// listen on NodePorts in a pod. A process outside pods that listens on NodePorts is more likely a conflict.
     pub fn unknown(&self, socket: &Socket) -> Gap {
         if let Some(gap) = self.unread_beside(socket) {
-            return gap.clone();
+            return gap;
         }
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
@@ -142,12 +142,16 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// The unread process, if only the processes would show which program in the proxy's control group has the socket.
-    fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
+    /// The reason why it is not known which program in the proxy's control group has the socket. Either a process was
+    /// not read, or the proxy may have been restarted during the scan.
+    pub fn unread_beside(&self, socket: &Socket) -> Option<Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
         let is_beside = are_in_one_group(cgroup, its_cgroup) == Some(true) && self.is_its(socket).is_none();
-        process.gap().or(its_process.gap()).filter(|_| is_beside)
+        let detail =
+            "an earlier process of the proxy's service has a socket: the service may have restarted during the scan";
+        let restarted = || Gap::new(Source::ProxyProcess, Why::Torn, detail);
+        is_beside.then(|| process.gap().or(its_process.gap()).cloned().unwrap_or_else(restarted))
     }
 
     /// Whether the program of this socket also has each socket that was queried for the mode and did not answer.
@@ -293,12 +297,14 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
 /// several programs, so equal control groups are proof only if a process is unknown. The control group of a session
-/// does not show the program.
+/// does not show the program. If systemd restarts a service during a scan, `process` may be the earlier process of the
+/// program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =
         |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
     match (process, other) {
+        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && has_one(is_service) => None,
         (Reading::Seen(a), Reading::Seen(b)) => {
             Some((a.pid, a.started) == (b.pid, b.started) || has_one(|it| it.pod.is_some()))
         }
@@ -314,6 +320,10 @@ fn are_in_one_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> Option<bo
         (Reading::Seen(a), Reading::Seen(b)) if !a.is_root() && !b.is_root() => Some(a.path == b.path),
         _ => None,
     }
+}
+
+fn is_service(cgroup: &Cgroup) -> bool {
+    cgroup.pod.is_none() && cgroup.path.ends_with(".service")
 }
 
 /// Container runtimes name the group of a container after its id, for example `docker-ID.scope`.

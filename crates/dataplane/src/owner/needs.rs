@@ -99,12 +99,14 @@ impl Need<'_> {
             }
             Self::Waiting(..) => Ok(false),
             Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => {
-                let shares_owner = round.proxy().shares_owner(socket);
-                if shares_owner || round.proxy().certainly_lacks(socket) {
+                let proxy = round.proxy();
+                let shares_owner = proxy.shares_owner(socket);
+                if shares_owner || proxy.certainly_lacks(socket) {
                     return Ok(shares_owner);
                 }
                 let detail = "the process that listens, or the proxy's own process, was not read";
-                Err(Gap::new(Source::Processes, Why::Ambiguous, detail))
+                let unread = || Gap::new(Source::Processes, Why::Ambiguous, detail);
+                Err(proxy.unread_beside(socket).unwrap_or_else(unread))
             }
             Self::Agent(own) => Ok(!own.taken),
             Self::HostPort(..) | Self::Daemon(_) => Ok(true),
