@@ -798,10 +798,11 @@ mod made {
         let [first, second] = thread::scope(|scope| {
             // A stranger who compares the files has other keys, and may have flags for the compiler.
             let keys = ("OWN_KEYS", "1");
-            let made = [("one", &[keys][..]), ("another", &[keys, ("RUSTFLAGS", "-Cdebuginfo=1")])].map(|(name, with)| {
+            let flags = ("RUSTFLAGS", "-Cdebuginfo=1");
+            let made = [("one", vec![keys]), ("another", vec![keys, flags])].map(|(name, with)| {
                 let (maker, clone) = (&maker, maker.clone_of_this(name));
                 scope.spawn(move || {
-                    successful("tools/release", &maker.release(&clone, VERSION, with));
+                    successful("tools/release", &maker.release(&clone, VERSION, &with));
                     clone.join("dist")
                 })
             });
