@@ -1,6 +1,7 @@
 //! Writes the generated documents below `docs/` from texts in the program. `make docs` writes them again.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
@@ -14,10 +15,12 @@ use super::{
 };
 use portreeve_agent::metrics::metrics_page;
 use portreeve_report::{findings_schema, lint_schema, owner_schema, ports_schema, rule_page_markdown};
-use portreeve_rules::ids::{IDS, Id};
+use portreeve_rules::ids::{IDS, Id, find};
 
 /// The flags of `check` that choose findings. Other verbs have some of these flags too.
 const CHOOSING: [&str; 5] = ["settings", "min_severity", "exit_zero", "no_headers", "rules"];
+/// The pages below `docs/symptoms`, in the order of README.md.
+const SYMPTOMS: [&str; 4] = ["refused", "address-in-use", "already-allocated", "time-outs"];
 
 fn generated_documents() -> Vec<(String, String)> {
     let mut documents = vec![
@@ -112,16 +115,31 @@ fn fenced(title: &str, mut command: Command) -> String {
 }
 
 fn rules_index() -> String {
+    let page = |name: &str| fs::read_to_string(docs().join(format!("symptoms/{name}.md"))).expect("a page");
+    let symptoms = SYMPTOMS.map(|name| (name, page(name)));
     let row = |id: &&Id| {
+        let leads_here = |page: &str| page.contains(&format!("](../rules/{}.md)", id.name));
+        let symptoms = symptoms.iter().filter(|(_, page)| leads_here(page));
+        let symptoms: Vec<String> = symptoms.map(|(name, _)| format!("[{name}](../symptoms/{name}.md)")).collect();
+        let symptoms = if symptoms.is_empty() { "–".to_owned() } else { symptoms.join(", ") };
         let variants: Vec<String> = id.variants.iter().map(|variant| format!("`{}`", variant.name)).collect();
-        format!("| [{0}]({0}.md) | {1} | {2} | {3} |\n", id.name, id.ceiling(), id.title, variants.join(", "))
+        format!(
+            "| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n",
+            id.name,
+            id.ceiling(),
+            symptoms,
+            id.title,
+            variants.join(", ")
+        )
     };
-    let rows: String = IDS.iter().map(row).collect();
+    let mut ids = IDS.to_vec();
+    ids.sort_by_key(|id| Reverse(id.ceiling()));
+    let rows: String = ids.iter().map(row).collect();
     format!(
         "# Rules\n\nA finding has an id and a variant, for example `node-port-claimed-twice/lost`. [`lint`](../lint.md) uses the same ids \
          for conflicts that manifests would cause. On the page of a rule, the column *decided by* names the part of the system \
          that decides between two claims. *Supply* means that ports or file descriptors run out, or that a \
-         range of automatic ports contains a needed port. *State* means a wrong state without a conflict.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
+         range of automatic ports contains a needed port. *State* means a wrong state without a conflict.\n\n| rule | worst | symptom | finds | variants |\n|---|---|---|---|---|\n{rows}"
     )
 }
 
@@ -144,6 +162,19 @@ fn the_generated_documents_are_up_to_date() {
         }
     }
     assert!(old.is_empty(), "`make docs` writes anew: {}", old.join(", "));
+}
+
+#[test]
+fn the_index_of_the_rules_begins_with_the_worst_and_has_a_symptom_of_each_rule_for_a_cluster() {
+    let index = rules_index();
+    let rows: Vec<(&Id, &str)> = index
+        .lines()
+        .filter_map(|row| row.strip_prefix("| [")?.split_once("]("))
+        .map(|(name, rest)| (find(name).expect("an id"), rest))
+        .collect();
+    assert!(rows.len() == IDS.len() && rows.is_sorted_by_key(|(id, _)| Reverse(id.ceiling())), "{index}");
+    let without = rows.iter().filter(|(_, row)| !row.contains("](../symptoms/"));
+    assert_eq!(without.map(|(id, _)| id.name.0).collect::<Vec<_>>(), ["port-field-refused"]);
 }
 
 #[test]

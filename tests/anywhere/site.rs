@@ -162,6 +162,19 @@ fn the_site_is_short_enough_to_read() {
 }
 
 #[test]
+fn the_part_about_every_node_begins_with_links_to_values_rights_upgrade_and_removal() {
+    let parts = tree(&text("docs/SUMMARY.md"));
+    let (_, pages) = parts.iter().find(|(part, _)| part == "Run it on every node").expect("the part");
+    assert_eq!(pages[0], "every-node.md");
+    let page = text("docs/every-node.md");
+    for place in
+        ["chart/README.md#values", "settings.md#rights-on-the-node", "install.md#upgrade", "install.md#removal"]
+    {
+        assert!(page.contains(&format!("{place})")), "{place}");
+    }
+}
+
+#[test]
 fn a_page_that_is_not_in_the_tree_is_caught() {
     let parts = tree("# Start\n\n[One](a.md)\n\n- [Two](b/c.md)\n  - [Three](d.md)\n\n# More\n\n- [Four](e.md)\n");
     let pages = |index: usize| parts[index].1.join(" ");
