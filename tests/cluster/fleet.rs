@@ -176,7 +176,7 @@ fn the_page_of_the_plugin_shows_the_output_of_the_plugin() {
     let (_, example, _) = ended(check);
     // On 31 nodes, a pod of a DaemonSet listens on the NodePort. The agent of n31 has the oldest scan.
     let many = cluster((1..=120).map(|number| format!("n{number}")).collect(), move |node| {
-        if node != "n1" && !(node.len() == 3 && "n10" <= node && node <= "n39") {
+        if node != "n1" && !(node.len() == 3 && ("n10"..="n39").contains(&node)) {
             return told(node, &json!([]));
         }
         let (pod, started) = if node == "n1" { ("b9zzk", "18:50:40Z") } else { ("x7f2p", "18:50:49Z") };
