@@ -49,12 +49,22 @@ macos: ## Check the types of the plugin for macOS
 	@tools/timed 'tools of macos' tools/install macos
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
-# The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.
-words: ## Check that documents, help and recorded output keep to plain words
+ALERTS := dashboards/alerts.yaml dashboards/alerts-without-agent.yaml
+# The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks. Vale reads neither the texts of JSON
+# files nor the comments and texts of YAML files, so this target copies these texts into Markdown files. An alert has several texts for
+# several labels: `else` begins another sentence.
+words: ## Check that documents, help, recorded output, the chart, dashboards and alerts keep to plain words
 	@tools/timed 'tools of words' tools/install words
+	@rm -rf target/words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
-	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs target/words/help.txt \
+	@sed 's/^ *# \{0,1\}//; t; s/.*//' deploy/chart/values.yaml $(ALERTS) > target/words/comments.md
+	@sed -n 's/^ *"\(description\|title\)": "\(.*\)",\{0,1\}$$/\2\n/p' dashboards/*.json > target/words/dashboards.md
+	@perl -0777 -n -e 's/\{\{-? else.*?\}\}/. Or /gs; s/\{\{.*?\}\}//gs;' \
+	    -e 'print $$1 =~ s/\s+/ /gr, "\n\n" while /^ +(?:summary|description):(?: >-)?(.*?\n)(?= +(?:description|runbook_url): )/gms' \
+	    $(ALERTS) > target/words/alerts.md
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs skills target/words \
+	    deploy/chart/README.md deploy/chart/templates/NOTES.txt \
 	    $$(find crates src tests -name '*_table.snap' -o -name '*_wide.snap' -o -name '*commands.snap')
 
 comments: ## Print the comments of Rust that do not keep to plain words

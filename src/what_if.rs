@@ -20,7 +20,7 @@ use portreeve_rules::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
-    /// The changed setting: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
+    /// Judge the node with this setting: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.

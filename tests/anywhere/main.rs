@@ -27,6 +27,7 @@ mod order;
 mod permissions;
 mod promises;
 mod remedies;
+mod shown;
 mod site;
 mod snapshots;
 mod threads;

@@ -12,6 +12,7 @@ use std::{
     sync::LazyLock,
 };
 
+use jiff::Timestamp;
 use serde_json::{Deserializer, Value, json};
 use tempfile::TempDir;
 
@@ -63,9 +64,14 @@ pub(crate) fn pod(node: &str, ready: bool) -> String {
 }
 
 pub(crate) fn told(node: &str, findings: &Value) -> Reply {
+    told_at(node, findings, Timestamp::now())
+}
+
+/// The answer of an agent whose last scan was at this time.
+pub(crate) fn told_at(node: &str, findings: &Value, at: Timestamp) -> Reply {
     let document = json!({
         "schema": "portreeve.findings/v1", "findings": findings, "unknown": [],
-        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": jiff::Timestamp::now().to_string()}],
+        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": at.to_string()}],
     });
     Reply::Json(document.to_string())
 }

@@ -28,7 +28,7 @@ use portreeve_facts::PortSet;
 
 use crate::{
     chart::{INSTALL, UNINSTALL, UPGRADE, prepare, roll_out, served},
-    parts::{ControlPlane, PRIMARY, WholeNode, enter_alone, http_get, objects, sysctl, until},
+    parts::{ControlPlane, PRIMARY, Person, Reader, WholeNode, enter_alone, http_get, objects, sysctl, until},
     server::node_ports,
 };
 
@@ -245,6 +245,13 @@ pub(crate) fn guard_of(node: &WholeNode) -> Option<u32> {
         .map(|(pid, _)| pid)
 }
 
+/// Waits until the log of the guard has these words.
+#[track_caller]
+fn until_logged(person: &Person<'_>, words: &str) {
+    let log = || person.types("kubectl -n portreeve logs daemonset/portreeve-guard");
+    until(words, || log().contains(words).then_some(()));
+}
+
 #[test]
 fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_they_are_released() {
     let node = WholeNode::start();
@@ -269,12 +276,22 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
     assert!(metrics.contains("portreeve_guard_"), "{metrics}");
 
+    sysctl("net.ipv4.ip_local_reserved_ports", "40000");
+    until_logged(&person, "another program removed reserved ports");
+    Reader::of(&node.cluster).follows("PortreeveGuardPortsNotReserved");
+    until("reservation", || reserved().contains(port).then_some(()));
+
     // A restart of the guard must keep the reserved ports.
     node.machine.run(&["kill", "-KILL", &pid.to_string()]);
     until("another process", || guard_of(&node).filter(|new| *new != pid));
     assert!(reserved().contains(port), "a restart leaves no port free");
+    // Without capabilities, root cannot write into this folder.
+    node.machine.run(&["chmod", "0500", "/run/portreeve"]);
     let service = objects::service("second", &[objects::port(80, None)]);
     let second_port = node_ports(&node.cluster.api().create(&service))[0];
+    until_logged(&person, "cannot write the guard's record");
+    Reader::of(&node.cluster).follows("PortreeveGuardStuck");
+    node.machine.run(&["chmod", "0755", "/run/portreeve"]);
     until("reservation", || reserved().contains(second_port).then_some(()));
 
     person.types(&format!("{UPGRADE} --set guard.enabled=false"));

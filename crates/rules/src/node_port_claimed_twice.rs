@@ -17,7 +17,7 @@ use super::{
     remedies::{another_number, another_port},
     wording::{MOST_LISTED, listed, number_field},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, REFUSED, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{
     ClaimOf, ContainerPort, Gap, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Why, Workload,
@@ -343,6 +343,7 @@ fn evidence(
     let evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .variant(worst.variant())
+        .outcome(if worst == Clash::Refused { REFUSED } else { "" })
         .about([ClaimOf::node_port(claim.service, claim.port)])
         .beside(others.iter().filter_map(|(other, _)| other.field(number)))
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()))

@@ -19,6 +19,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     }
     for finding in report.reported() {
         let word = match finding.evidence.severity {
+            _ if finding.evidence.is_refused() => "error",
             Severity::Critical => "error",
             Severity::Warning => "warning",
             Severity::Info => "notice",

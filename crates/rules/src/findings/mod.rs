@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use effect::{Effect, PodRef, ServiceRef};
+pub(crate) use evidence::REFUSED;
 pub use evidence::{Evidence, Impact};
 pub use placed::PlacedFinding;
 pub use remedy::{Remedy, Step, StepKind};

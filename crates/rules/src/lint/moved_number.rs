@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::Linted;
 use crate::{
-    findings::{Evidence, PlacedFinding, Severity, Step, SubjectKind},
+    findings::{Evidence, PlacedFinding, REFUSED, Severity, Step, SubjectKind},
     ids,
     wording::number_field,
 };
@@ -55,6 +55,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             let evidence = Evidence::new(Severity::Warning, summary)
                 .in_cluster()
                 .variant("refused")
+                .outcome(REFUSED)
                 .remedy(Step::advice(format!("first apply Service {namespace}/{name} without {its} {number}")))
                 .remedy(Step::advice(format!("give {manifest} another {field}")));
             findings.push(linted.finding(ids::NODE_PORT_CLAIMED_TWICE.name, (manifest, claim), evidence));
