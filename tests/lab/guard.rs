@@ -28,7 +28,7 @@ use portreeve_facts::PortSet;
 
 use crate::{
     chart::{INSTALL, UNINSTALL, UPGRADE, prepare, roll_out, served},
-    parts::{ControlPlane, PRIMARY, WholeNode, enter_alone, http_get, objects, sysctl, until},
+    parts::{ControlPlane, PRIMARY, Plugin, WholeNode, enter_alone, http_get, objects, sysctl, until},
     server::node_ports,
 };
 
@@ -260,6 +260,11 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let port = u16::try_from(port).expect("a port");
     until("reservation", || reserved().contains(port).then_some(()));
     assert!(reserved().contains(40000), "the entry of another program");
+    let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
+    until("a covered node", || {
+        let (code, table, _) = admin.types("kubectl portreeve reserve --check");
+        (code == 0 && table.contains("runs, according to its pod")).then_some(())
+    });
 
     let pid = guard_of(&node).expect("the guard runs");
     let status = std::fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
