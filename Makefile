@@ -165,7 +165,7 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 	@echo $(IMAGE)
 
 release: ## Make a release below dist, and push nothing: make release VERSION=1.2.3 COSIGN_KEY=FILE MINISIGN_KEY=FILE
-	@tools/install image shipped helm release site
+	@tools/install image shipped hook helm release site
 	@env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN} --unset=MAKEFLAGS $(MAKE) --no-print-directory advisories
 	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 
@@ -173,7 +173,8 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 	@tools/install helm release publish
 	@COSIGN_KEY='$(COSIGN_KEY)' tools/publish
 
-# The binary that runs on nodes.
+# The binary that runs on nodes. Like the binary of a release, it has the bind hook.
+shipped: FEATURES ?= bind-hook
 shipped:
 	tools/install image shipped $(if $(findstring bind-hook,$(FEATURES)),hook)
 	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

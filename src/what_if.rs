@@ -53,7 +53,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let (settings, parsed): (Vec<String>, Vec<Setting>) = settings.into_iter().unzip();
     let (mut what_if, mut refused) = (WhatIf::default(), Vec::new());
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
-    let NodeResults { results, nodes, partial, oldest, scope } =
+    let NodeResults { results, nodes, partial, oldest, scope, .. } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
     if results.iter().all(|(_, result)| result.is_err())
         && let Some(words) = refused.pop()

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     console::Console,
     owner::{Form, pod_name},
-    scope::{Behind, NodeResults},
+    scope::{Behind, NodeResults, Wanted},
 };
 use portreeve_facts::{Pod, Snapshot};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
@@ -44,6 +44,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     // The answer about a pod does not need the endpoints of Services.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
+    let wanted = Wanted { behind, ..Wanted::default() };
     let judge = |snapshot: &Snapshot| match &args.pod {
         Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
         Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         None => args.port.owner(snapshot, args.refused, None).map(Some),
     };
     let NodeResults { results, partial, oldest, .. } =
-        judge_node_snapshots(agent_flags, node, behind, |_| Ok(()), judge)?;
+        judge_node_snapshots(agent_flags, node, &wanted, |_| Ok(()), judge)?;
     let owner = |(node, result): (_, Result<_, _>)| Some(NodeOwner { node, owner: result.transpose()? });
     let agents = results.len();
     let owners: Vec<NodeOwner> = results.into_iter().filter_map(owner).collect();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use portreeve_cluster::WatchTiming;
+use portreeve_cluster::{Resource, WatchTiming};
 
 const READ: [&str; 18] = [
     "ARCHITECTURE.md",
@@ -95,6 +95,23 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
             "docs/cost.md: the row {row} has {said}, and the answer is {answer}"
         );
     }
+}
+
+/// Users also plan with the load of guards. A guard polls Nodes, and watches its other resources.
+#[test]
+fn the_load_of_the_guards_of_a_fleet_follows_from_the_resources_of_a_guard() {
+    let WatchTiming { watch_duration, poll_interval, .. } = WatchTiming::default();
+    let watches = 5_000 * Resource::OF_GUARD.iter().filter(|it| **it != Resource::Nodes).count() as u64;
+    assert_eq!(watches, 10_000);
+    let renewed = watches * 2 / (3 * watch_duration.as_secs());
+    let polls = 5_000 / poll_interval.as_secs();
+    // A guard reads Nodes with three requests.
+    let requests = 3 * 5_000 / poll_interval.as_secs();
+    let said = format!(
+        "10,000 more open watches; {renewed} more watches are renewed each second. Each second, {polls} guards read Nodes: \
+         the {polls} guards make {requests} requests together."
+    );
+    assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
 }
 
 /// Users size their API server with this number of renewed watches.

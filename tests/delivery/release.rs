@@ -548,6 +548,9 @@ fn no_build_script_has_flags_for_the_linker() {
 mod made {
     use super::*;
 
+    /// The name of a section in the kernel program of the bind hook.
+    const OF_HOOK: &[u8] = b"cgroup/bind4";
+
     #[test]
     fn a_release_verifies_by_itself_and_two_of_the_same_commit_are_the_same() {
         let maker = Maker::with_keys();
@@ -782,6 +785,7 @@ mod made {
         assert!(arch == "amd64" || loaded.iter().all(|line| line.ends_with(" 0x10000")), "{arch}: {header}");
 
         let binary = fs::read(maker.path("portreeve")).expect("a binary");
+        assert!(binary.windows(OF_HOOK.len()).any(|it| it == OF_HOOK), "{arch} has no bind hook");
         // These are the folders that tools/shipped looks for.
         let of_cargo =
             maker.run("bash", &["-c", "echo \"${CARGO_HOME:-$HOME/.cargo}\"; \"${RUSTC:-rustc}\" --print sysroot"]);

@@ -25,10 +25,11 @@ use nix::{
     },
 };
 use portreeve_facts::PortSet;
+use serde_json::Value;
 
 use crate::{
     chart::{INSTALL, UNINSTALL, UPGRADE, prepare, roll_out, served},
-    parts::{ControlPlane, PRIMARY, Person, Reader, WholeNode, enter_alone, http_get, objects, sysctl, until},
+    parts::{ControlPlane, PRIMARY, Person, Plugin, Reader, WholeNode, enter_alone, http_get, objects, sysctl, until},
     server::node_ports,
 };
 
@@ -42,6 +43,8 @@ const BATCH: usize = 20;
 const CONNECTIONS: usize = 1500;
 /// An outgoing connection takes this NodePort before its Service exists.
 const EARLIER: u16 = 30590;
+/// The number of connections that stay open. Each needs two descriptors.
+const OPEN: usize = 400;
 /// The address to which the stream connects. No other program uses this address.
 const SERVER: &str = "127.0.0.9:19999";
 
@@ -129,6 +132,20 @@ impl Wire {
     }
 }
 
+/// Opens connections, which end when the caller drops them. Returns the connections, and the source ports of their
+/// packets.
+fn open_connections() -> (Vec<(TcpStream, TcpStream)>, BTreeSet<u16>) {
+    let place: SocketAddrV4 = SERVER.parse().expect("an address");
+    let (server, wire) = (TcpListener::bind(place).expect("the port is free"), Wire::to(place));
+    let (mut open, mut ports) = (Vec::new(), BTreeSet::new());
+    while open.len() < OPEN {
+        let client = TcpStream::connect(place).expect("a port is free");
+        open.push((client, server.accept().expect("a connection").0));
+        ports.extend(wire.source_ports());
+    }
+    (open, ports)
+}
+
 struct Guard(Child);
 
 impl Guard {
@@ -159,16 +176,21 @@ fn reserved() -> PortSet {
 /// For each NodePort, the spans of time in which its Service existed or was being made.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
+/// Returns the new Services, and their NodePorts.
+fn create(cluster: &ControlPlane, name: &str, count: usize) -> (Vec<Value>, Vec<u16>) {
+    let service = |index| objects::service(&format!("{name}-{index}"), &[objects::port(80, None)]);
+    let made: Vec<Value> = (0..count).map(|index| cluster.api().create(&service(index))).collect();
+    let ports = made.iter().flat_map(node_ports).collect();
+    (made, ports)
+}
+
 /// Returns two tables: the spans in which each NodePort's Service was being made, and the spans in which the Service
 /// existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
-        let name = |index: usize| format!("s{batch}-{index}");
-        let services = (0..BATCH).map(|index| objects::service(&name(index), &[objects::port(80, None)]));
         let began = Instant::now();
-        let made: Vec<_> = services.map(|it| cluster.api().create(&it)).collect();
-        let ports: Vec<u16> = made.iter().flat_map(node_ports).collect();
+        let (made, ports) = create(cluster, &format!("s{batch}"), BATCH);
         is_there(&ports);
         let from = Instant::now();
         stream.continue_for(CONNECTIONS);
@@ -213,21 +235,33 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     };
     let other = TcpListener::bind("127.0.0.9:19998").expect("the port is free");
     let earlier = connection(EARLIER, other.local_addr().expect("an address"));
-    let stream = Stream::start();
     cluster.api().create(&objects::service("earlier", &[objects::port(80, Some(EARLIER))]));
     wait_for(&[EARLIER]);
+    let is_named = |connections: &[String]| {
+        until("a connection from before its reservation", || {
+            let log = fs::read_to_string(directory.path().join("log")).expect("a log");
+            connections.iter().any(|it| log.contains(it)).then_some(())
+        });
+    };
+    is_named(&[format!("{EARLIER}/tcp to 127.0.0.9:19998")]);
+    drop(earlier);
+    // The kernel chose these connections' ports before the guard reserved them.
+    let (open, sources) = open_connections();
+    let (_, ports) = create(&cluster, "open", 2 * BATCH);
+    wait_for(&ports);
+    let on_node_ports = ports.iter().filter(|port| sources.contains(*port));
+    let on_node_ports: Vec<String> = on_node_ports.map(|port| format!("{port}/tcp to {SERVER}")).collect();
+    assert!(!on_node_ports.is_empty(), "no connection has one of the NodePorts {ports:?}");
+    is_named(&on_node_ports);
+    drop(open);
+
+    let stream = Stream::start();
     let (before, times) = come_and_go(&cluster, &stream, wait_for);
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
-    // These connections began before the guard reserved their ports, and ended soon. The log must name the connection
-    // from `EARLIER`, which is still open.
+    // `make lab` prints this number. These connections ended before the guard searched for them.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
-    let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
-    until("the connection from before the reservation", || {
-        fs::read_to_string(directory.path().join("log")).expect("a log").contains(&named).then_some(())
-    });
-    drop(earlier);
 }
 
 fn connection(from: u16, to: SocketAddr) -> OwnedFd {
@@ -267,6 +301,11 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let port = u16::try_from(port).expect("a port");
     until("reservation", || reserved().contains(port).then_some(()));
     assert!(reserved().contains(40000), "the entry of another program");
+    let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
+    until("a covered node", || {
+        let (code, table, _) = admin.types("kubectl portreeve reserve --check");
+        (code == 0 && table.contains("runs, according to its pod")).then_some(())
+    });
 
     let pid = guard_of(&node).expect("the guard runs");
     let status = std::fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");

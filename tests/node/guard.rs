@@ -753,12 +753,13 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     assert_eq!(list(), "2703,27000,30080");
     let ours = json!([{"first": 27000, "last": 27000}, {"first": 30080, "last": 30080}]);
     let (code, covered, known, _) = check();
-    assert_eq!((code, covered, known), (1, json!(false), json!({"running": false, "reserved": ours})), "it ended");
+    let ended = json!({"running": false, "source": "record", "reserved": ours});
+    assert_eq!((code, covered, known), (1, json!(false), ended), "it ended");
     let running = Running(guard(&[]).stderr(Stdio::null()).spawn().expect("portreeve runs"));
     until(|| (check().2["running"] == true).then_some(())).expect("it runs");
     let (code, covered, known, lacks) = check();
     assert_eq!((code, covered, lacks), (0, json!(true), json!([])));
-    assert_eq!(known, json!({"running": true, "reserved": ours}));
+    assert_eq!(known, json!({"running": true, "source": "record", "reserved": ours}));
     let (_, text, _) = output(stage.command("reserve").arg("--check"));
     assert!(text.starts_with("covered  node n1\n"), "{text}");
     assert!(text.contains("\n  guard                    runs; it reserved 2 of the reserved ports\n"), "{text}");

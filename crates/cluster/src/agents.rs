@@ -26,6 +26,8 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, names, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
+/// The label that the chart gives to guards.
+const GUARD_LABEL: &str = "app.kubernetes.io/name=portreeve-guard";
 const NO_NODE: &str = "has no node yet";
 /// The largest number of Services whose endpoints are read in one request. The request contains the names of the
 /// Services.
@@ -127,9 +129,7 @@ impl Agents {
     /// If the API server does not list the pods.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let selector = format!("&labelSelector={}", encoded(&selector));
-        let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
-        let (mut agents, _) = listed.map_err(|error| error.gap(Source::Pods))?;
+        let mut agents = self.pods_with(&selector).await?;
         // `None` sorts before all errors. So an agent that can be queried comes first on its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
@@ -137,6 +137,21 @@ impl Agents {
         // queried are dropped, except the first agent.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
+    }
+
+    /// The nodes on which a pod of a guard is Ready, according to the API server.
+    ///
+    /// # Errors
+    /// If the API server does not list the pods.
+    pub async fn guarded_nodes(&self) -> Result<BTreeSet<String>, Gap> {
+        let guards = self.pods_with(GUARD_LABEL).await?;
+        Ok(guards.into_iter().filter(|guard| guard.port.is_ok()).map(|guard| guard.node).collect())
+    }
+
+    async fn pods_with(&self, labels: &str) -> Result<Vec<Agent>, Gap> {
+        let selector = format!("&labelSelector={}", encoded(labels));
+        let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
+        listed.map(|(pods, _)| pods).map_err(|error| error.gap(Source::Pods))
     }
 
     /// Sends a request to many agents at the same time. For each answer, `take` is called with the index of the agent.

@@ -380,8 +380,20 @@ impl Link {
     /// The default settings of this link, if it is the WireGuard device of a network plugin. The kernel probably opens
     /// the default port for this link.
     pub fn wireguard(&self) -> Option<WireGuard> {
-        let is_wireguard = self.kind.as_deref() == Some("wireguard");
-        WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
+        WireGuard::ALL.into_iter().find(|it| self.is_wireguard() && it.device == self.name)
+    }
+
+    /// The ports that the kernel may open for this WireGuard device. If a network plugin made the device, the result is
+    /// the plugin's default port. Otherwise the result is the default ports of all network plugins. Empty for other
+    /// links.
+    pub fn wireguard_ports(&self) -> PortSet {
+        let known = self.wireguard();
+        let all = WireGuard::ALL.into_iter().filter(|it| known.is_none_or(|known| known.port == it.port));
+        all.filter(|_| self.is_wireguard()).map(|it| it.port).collect()
+    }
+
+    fn is_wireguard(&self) -> bool {
+        self.kind.as_deref() == Some("wireguard")
     }
 
     /// Whether this tunnel and another tunnel cannot share one port. `None` if it is unknown how the kernel opens the

@@ -68,6 +68,8 @@ impl<'r, 'a> Absent<'r, 'a> {
             Need::HostPort(..) | Need::Daemon(_) => return None,
             // The agent tries to listen, and reports the error.
             Need::Agent(_) => return None,
+            // `tunnel-port-conflict` reports a socket that keeps a tunnel down.
+            Need::Tunnel(_) => return None,
         };
         Some(Self { round, place, need, subject, whose: need.whose(round.now) })
     }

@@ -429,6 +429,15 @@ mod tests {
     }
 
     #[test]
+    fn the_port_of_a_tunnel_that_is_down_is_taken_and_unread_tunnels_are_said() {
+        let mut world = Snapshot::healthy().tunnel("flannel.1", "vxlan", 30000, |link| link.up = false);
+        assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30001], Some(30001)));
+        world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+        let unread = FreePorts::of(&world).unread;
+        assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::Addresses]);
+    }
+
+    #[test]
     fn what_a_workloads_pods_will_want_is_taken() {
         let port = |port, host_port| portreeve_facts::ContainerPort {
             port,

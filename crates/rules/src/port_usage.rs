@@ -119,10 +119,12 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
+    unread.extend(round.needs().unread().cloned());
     let external = round.external_ports().into_iter().flat_map(ByPort::ports);
     let external: Vec<Port> = external.map(|(port, _)| port).filter(|(_, it)| range.range.contains(*it)).collect();
     if !external.is_empty() {
         match round.addressed() {
+            Err(gap) if unread.contains(&gap) => {}
             Err(gap) => unread.push(gap),
             Ok(addressed) => {
                 for port in external {
@@ -138,7 +140,6 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
-    unread.extend(round.needs().unread().cloned());
     let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
         let claimed = needs.iter().filter(|need| need.is_claimed());
@@ -241,6 +242,13 @@ mod tests {
         let unread = port_usage(&world).expect("the range is known").unread;
         let sources: Vec<_> = unread.iter().map(|gap| gap.source).collect();
         assert_eq!(sources, [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort]);
+    }
+
+    #[test]
+    fn the_port_of_a_tunnel_that_is_down_is_not_free_and_the_tunnel_is_named() {
+        let world = Snapshot::healthy().tunnel("flannel.1", "vxlan", 30789, |link| link.up = false);
+        let usage = port_usage(&world).expect("the range is known");
+        assert_eq!(usage.used[&30789].taken.as_deref(), Some("tunnel flannel.1 needs it"));
     }
 
     #[test]

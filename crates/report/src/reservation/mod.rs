@@ -94,7 +94,7 @@ struct KnownEntry {
     not_reserved: Vec<PortRange>,
     /// The probability that the kernel chooses a NodePort for an outgoing connection: `2768 of 64512 (4.291 %)`.
     chance_per_connection: String,
-    /// The guard of the node, `portreeve guard`; absent if its record was not read. An agent does not read the record.
+    /// The guard of the node, `portreeve guard`; absent if no guard is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     guard: Option<GuardEntry>,
 }
@@ -103,11 +103,15 @@ struct KnownEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct GuardEntry {
-    /// Whether a working guard runs. False if no guard runs, or if the guard's last successful run is older than three
-    /// minutes.
+    /// Whether a guard runs. With the source `record`, the value is false if the guard's last successful run is older
+    /// than three minutes. With the source `pod`, the guard's container runs.
     running: bool,
-    /// The ports that the guard has reserved since the node booted.
-    reserved: Vec<PortRange>,
+    /// `record`: root read the guard's record and lock on the node. `pod`: the API server lists a Ready pod of a guard
+    /// on the node.
+    source: &'static str,
+    /// The ports that the guard has reserved since the node booted; absent if the source is `pod`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<Vec<PortRange>>,
 }
 
 /// Writes the report as JSON. `scans` has the time and the version of each node's scan.
@@ -135,9 +139,9 @@ pub fn write_reservation_json(
             ip_local_reserved_ports: ranges(&it.reserved),
             not_reserved: ranges(&it.lacks(report.list)),
             chance_per_connection: it.chance(),
-            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| GuardEntry {
-                running: *run == GuardRun::Runs,
-                reserved: ranges(ports),
+            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| match run {
+                GuardRun::PodIsReady => GuardEntry { running: true, source: "pod", reserved: None },
+                run => GuardEntry { running: *run == GuardRun::Runs, source: "record", reserved: Some(ranges(ports)) },
             }),
         }),
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
@@ -226,14 +230,17 @@ impl<'a> ReservationReport<'a> {
             ("NodePort range", tidy(&range_in_words(&node.range))),
         ];
         if let Some(NodeGuard { run, ports }) = &node.guard {
+            let reserved = |state: &str| format!("{state}; it reserved {} of the reserved ports", ports.len());
             let state = match run {
-                GuardRun::Runs => "runs".to_owned(),
+                GuardRun::Runs => reserved("runs"),
+                GuardRun::PodIsReady => "runs, according to its pod".to_owned(),
                 GuardRun::Stuck(age) => {
-                    format!("holds its lock but has had no successful run for {} minutes", age.as_secs() / 60)
+                    let minutes = age.as_secs() / 60;
+                    reserved(&format!("holds its lock but has had no successful run for {minutes} minutes"))
                 }
-                GuardRun::Ended => "does not run".to_owned(),
+                GuardRun::Ended => reserved("does not run"),
             };
-            values.push(("guard", format!("{state}; it reserved {} of the reserved ports", ports.len())));
+            values.push(("guard", state));
         }
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", counted(&node.lacks(self.list))));
