@@ -180,7 +180,7 @@ mod tests {
             followed
         }
 
-        /// Writes this text into the file. Returns whether the state then changed.
+        /// Writes this text into the file. Returns whether the state changes soon after the write.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");

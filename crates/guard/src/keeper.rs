@@ -41,7 +41,7 @@ pub struct Keeper<L, S> {
     unwanted_since: BTreeMap<u16, Instant>,
     /// The ports of daemons. A daemon that does not listen now may start again, so these ports stay wanted.
     daemons: BTreeMap<u16, Reason>,
-    /// Wanted ports that another program removed. The guard adds them again after a pause.
+    /// Wanted ports that another program removed. The guard adds these ports again after a pause.
     held: PortSet,
     put_back: Option<Instant>,
     removed: Option<Instant>,
@@ -67,11 +67,11 @@ pub struct Kept {
     pub left_out: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed from the list since the last run.
     pub lost: PortSet,
-    /// Wanted ports that should be in the list, but are not. Another program removed them just now, or the guard waits
-    /// for [`PUT_BACK_PAUSE`] before it adds them again.
+    /// Wanted ports that should be in the list, but are not. Another program removed these ports just now, or the guard
+    /// waits for [`PUT_BACK_PAUSE`] before it adds the ports again.
     pub missing: PortSet,
-    /// Ports that the guard added, but that now count as ports of another program. The reason is that another program
-    /// wrote the list.
+    /// Ports that the guard added, but that now count as ports of another program, because another program wrote the
+    /// list.
     pub given_up: PortSet,
     /// The reason why the record could not be used. `None` if the record could be used. Without a usable record, all
     /// entries in the list count as entries of other programs.
@@ -277,7 +277,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(())
     }
 
-    /// Returns the present state, the list at the end of the last run, and a report that the run completes. If no run
+    /// Returns the present state, the list at the end of the last run, and the report of this run so far. If no run
     /// happened since the boot, the list of the last run is empty.
     fn see(&mut self) -> Result<(State, PortSet, Kept), GuardError> {
         let mut kept = Kept::default();
@@ -451,12 +451,12 @@ mod tests {
             }
         }
 
-        /// Writes a list in parts, as the guard writes the kernel's list. Events can happen between the parts.
+        /// Writes a list in parts, as the guard writes the kernel's list. An `Event` can happen between two parts.
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // Whether another program wrote during this write. If so, the record does not expect the lists of later
-            // parts.
+            // Whether another program wrote during this write. If another program wrote, the record does not expect the
+            // lists of later parts.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -846,7 +846,7 @@ mod tests {
             }
             node.borrow_mut().events.clear();
             now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
-            // The first run may only repair the list. It may count entries of the guard as entries of other programs.
+            // The first run may only repair the list, and may count entries of the guard as entries of other programs.
             if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
                 guard = keeper(&node);
             }
@@ -911,8 +911,8 @@ mod tests {
             check(&PortSet::default())?;
         }
 
-        /// If no other program writes, a release restores the list to the state before the first run. This is true even
-        /// if the guard is killed at any moment.
+        /// If no other program writes, a release restores the list to the state before the first run. A kill of the
+        /// guard at any moment does not change this result.
         #[test]
         fn a_release_leaves_the_list_as_it_was(
             at_first in some_ports(),

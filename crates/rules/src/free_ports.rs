@@ -121,8 +121,8 @@ impl FreePorts {
         }
     }
 
-    /// Marks more ports as in use. A NodePort can have reserved ports and local ports of outgoing connections, but a
-    /// server cannot have these ports.
+    /// Marks reserved ports and local ports of connections as in use. These ports are free for a NodePort, but not for
+    /// a server.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -163,8 +163,8 @@ impl FreePorts {
     }
 
     /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, the result is
-    /// empty, because each port may be in use. Unread redirections are an exception, because few scans have the right
-    /// to read redirections.
+    /// empty, because each port may be in use. Unread redirections do not make the result empty, because few scans have
+    /// the right to read redirections.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.doubt().is_none())
     }
@@ -207,7 +207,7 @@ impl FreePorts {
         self.of_hosts
     }
 
-    /// Whether the range and the Services are known. Portreeve suggests a port only if both are known.
+    /// Whether the range and the Services are known. Otherwise Portreeve suggests no port.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()
     }

@@ -74,7 +74,7 @@ impl Loss for Taken {
 struct Loser {
     name: String,
     is_certain: bool,
-    /// The settings for which the loss is true.
+    /// The settings with which the process or Service loses connections.
     stratum: Stratum,
     vantage_points: Vec<Vantage>,
 }
@@ -148,7 +148,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that loses connections to the redirection. The caller checks pods before.
+    /// The process or Service whose connections the redirection takes or may take. The caller checks pods before.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -183,7 +183,7 @@ impl Node<'_, '_> {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort connections the redirection gets or may get. `None` if Services were not requested.
+    /// A Service whose NodePort connections the redirection takes or may take. `None` if Services were not requested.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
