@@ -8,8 +8,9 @@ use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
 const MOST_ADDRESSES: usize = 256;
 
-/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces it: up to 1.18, a
-/// user could enable single parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces kube-proxy. Up to
+/// 1.18, a user could enable single parts of the replacement (`pkg/option/config.go`,
+/// `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     // The value in a ConfigMap from a file may end with a newline. Cilium ignores the newline.
     let word = value("kube-proxy-replacement")?.trim();
