@@ -74,8 +74,8 @@ fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     Ok(escaped(document))
 }
 
-/// JSON in which every invisible character is escaped. Such characters are only in strings, and the strings keep their
-/// values.
+/// JSON in which every invisible character is escaped. Invisible characters are only in strings, and the strings keep
+/// their values.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

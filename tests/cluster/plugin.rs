@@ -1,5 +1,5 @@
-//! The binary as `kubectl portreeve`. It reaches agents through the pod proxy, and some agents do not behave as agents
-//! should.
+//! The binary as `kubectl portreeve`. The plugin reaches agents through the pod proxy. Some agents of the tests are
+//! faulty.
 
 use std::{
     collections::BTreeMap,
@@ -85,7 +85,8 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// `agent` gets the node, the path that the proxy requests from the agent, and the number of earlier requests for it.
+/// `agent` receives the node, the path that the proxy requests from the agent, and the number of earlier requests for
+/// this path.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -378,7 +379,7 @@ fn a_watch_without_a_reader_ends_even_if_nothing_changes() {
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
     assert!(first.is_some_and(|it| it.is_ok()));
-    // The reader of the output ended after the first document.
+    // The test closed the pipe after the first document.
     assert!(watch.wait().expect("the watch ends").success());
 }
 

@@ -33,7 +33,7 @@ use crate::{
     server::node_ports,
 };
 
-/// The NodePort range has 600 ports. All of them are among the 1,000 ports of outgoing connections.
+/// The NodePort range has 600 ports. All 600 ports are among the 1,000 ports of outgoing connections.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
 const SERVICES: usize = 200;

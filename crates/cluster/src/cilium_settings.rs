@@ -12,8 +12,9 @@ pub(super) const MOST_ENTRIES: usize = 256;
 const ADDRESSES: &str = "nodeport-addresses";
 const DEVICES: &str = "devices";
 
-/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces it: up to 1.18, a
-/// user could enable single parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces kube-proxy. Up to
+/// 1.18, a user could enable single parts of the replacement (`pkg/option/config.go`,
+/// `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     // The value in a ConfigMap from a file may end with a newline. Cilium ignores the newline.
     let word = value("kube-proxy-replacement")?.trim();

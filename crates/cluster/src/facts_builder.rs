@@ -40,7 +40,7 @@ pub struct FactsBuilder {
     pub(crate) workloads: Vec<Arc<Workload>>,
     /// The settings in the objects.
     pub settings: Settings,
-    /// Whether the input had a Service. If so, Services that are not in the input do not exist.
+    /// Whether the input had a Service. If the value is true, Services that are not in the input do not exist.
     pub services_known: bool,
     /// The first kind in the input that no rule uses.
     pub unused: Option<String>,

@@ -1,5 +1,5 @@
 //! A contest between the claims on one port decides who gets a new connection in one case. `owner` compares all claims
-//! of a port, a rule compares a few.
+//! of a port, and a rule compares only some of these claims.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -57,16 +57,18 @@ struct Contender<'a> {
 /// The answers by listener, vantage point, policy, family and mode.
 type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 
-/// Port, address, device, family and `IPV6_V6ONLY`. The kernel prefers neither of two sockets with equal values.
+/// The protocol, port, address, device, family and `IPV6_V6ONLY` of a socket. The kernel prefers neither of two sockets
+/// with equal values.
 type Alike = (Protocol, u16, IpAddr, u32, Family, Option<bool>);
 
-/// Sockets that are alike, the preferred sockets on every address, and the answers of [`Round::is_behind`].
+/// The values that some sockets share, the wildcard sockets that the kernel prefers to these sockets, and the answers
+/// of [`Round::is_behind`] for these sockets.
 pub(super) type Behind<'a> = (Option<Alike>, Vec<&'a Socket>, BTreeMap<(Vantage, LocalAddress), Result<bool, Gap>>);
 
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
     To(usize, Outcome),
-    /// Like [`Self::To`], but the redirection of the pod may not exist, for this reason.
+    /// Like [`Self::To`], but the redirection of the pod may not exist. The `Gap` has the reason.
     Perhaps(usize, Outcome, Gap),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
@@ -84,7 +86,7 @@ const SHARED: &str = "several sockets have equal rank for this address and port:
 const EVERY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// A contest compares at most this number of Services that claim the same address and port. A file may have any number
-/// of such Services.
+/// of Services with one address and port.
 pub(super) const MOST_SERVICES: usize = 8;
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
@@ -229,12 +231,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. The result
-    /// is `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
+    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. `excuse`
+    /// is true if losses of this listener are no conflict, for example because the listener is the proxy. The result is
+    /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
     ///
     /// # Errors
     ///
-    /// When the answer for an address is unknown and the other addresses have no loss. Also when a loss is possible and
+    /// When the answer for an address is unknown and the other addresses have no loss, or when a loss is possible and
     /// `excuse` is unknown.
     pub fn lost(
         &self,
@@ -247,7 +250,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         let (mut lost, mut unknown, last) = (BTreeMap::new(), None, self.contenders.len() - 1);
         let Claim::Listener(socket, _) = self.contenders[last].claim else { return Ok(None) };
-        // All doubts about preferred sockets are one doubt, because a user can make a socket for each device.
+        // A case makes one choice for all preferred sockets, because a user can make a socket for each device.
         let question = (Doubt::Device, ptr::from_ref(socket).addr(), 0);
         for (from, to) in self.places() {
             let is_behind = || self.round.is_behind(socket, (from, to));
@@ -442,8 +445,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
-    /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
+    /// Finds the sockets from which the kernel chooses if no other claim gets the connection. The kernel chooses from
+    /// several sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
     fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress)) -> Vec<usize> {
         let by_address = self.by_address.get_or_init(|| {
             let mut all: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
@@ -455,7 +458,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             all
         });
         let near = EVERY.iter().chain([&place.1.ip]).filter_map(|ip| by_address.get(ip));
-        // In the order of the claims.
+        // The set sorts the indexes in the order of the claims.
         let near: BTreeSet<usize> = near.flatten().copied().collect();
         let mut found = Vec::new();
         for index in near {
@@ -504,8 +507,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case.backing(self.round, known, (service, port), family)
     }
 
-    /// Whether a node's own connection to its link-local address leaves with another source address. Such a connection
-    /// reaches only a UDP socket, or a socket that is bound to the address's device.
+    /// Whether the node's own connection to its link-local address is lost, because the data plane masquerades this
+    /// connection. A masqueraded connection reaches only a UDP socket, or a socket that is bound to the address's
+    /// device.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -572,8 +576,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if a
-            // connection to a pod would be stuck on loopback, or would time out.
+            // A connection to a pod may be stuck on loopback, or may time out. But if the endpoint is the listener on
+            // this node, the connection reaches the listener.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
@@ -647,8 +651,8 @@ impl<'a> Round<'a> {
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
     }
 
-    /// Whether the kernel gives a connection to a socket that it prefers to this one. Rules judge thousands of sockets
-    /// that are alike one after another, so the round keeps the answers for the last of these.
+    /// Whether the kernel gives a connection to another socket that the kernel prefers to `socket`. Rules judge
+    /// thousands of similar sockets in sequence, so the round keeps the answers for the last kind of sockets.
     pub(super) fn is_behind(&self, socket: &Socket, place: (Vantage, LocalAddress)) -> Result<bool, Gap> {
         let (interfaces, kind) = (self.addressed()?.interfaces, alike(socket));
         let all = self.listeners()?.at((socket.protocol, socket.local_port));
@@ -677,9 +681,9 @@ impl<'a> Round<'a> {
         known.entry(place).or_insert_with(|| find().map_err(of_another)).clone()
     }
 
-    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket
-    /// must answer on this address, and no other socket may have a smaller rank. The socket's device counts only for
-    /// connections of the node, because a translated packet from outside keeps its own device.
+    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The result
+    /// is false if the socket does not answer on this address, or if the kernel prefers another socket. The socket's
+    /// device counts only for connections of the node, because a translated packet from outside keeps its own device.
     fn may_get(&self, addressed: &Addressed<'_>, socket: &Socket, (from, ip): (Vantage, IpAddr)) -> bool {
         let has_it = || addressed.interfaces.addresses.iter().any(|it| it.ip == ip);
         if socket.local != ip && !(socket.local.is_unspecified() && has_it()) {
@@ -757,8 +761,8 @@ pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddres
     }
 }
 
-/// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, the
-/// packet is lost.
+/// Whether the node itself connects to one of its link-local addresses. If a data plane translates a packet of this
+/// connection, the packet is lost.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
@@ -787,8 +791,9 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     (socket.local.is_unspecified(), Reverse(score))
 }
 
-/// Sockets of one kind have equal rank. All doubts about sockets of one kind are one doubt, because a user can make a
-/// socket for each device. If a result is the same with all of these sockets and with none, it is the same with some.
+/// Sockets of one kind have equal rank. A case makes one choice for all sockets of one kind, because a user can make a
+/// socket for each device. Two cases are enough: with all sockets of a kind, and without these sockets. If both cases
+/// have the same result, a case with only some of these sockets has this result too.
 fn kind(socket: &Socket) -> usize {
     let kind = [socket.local.is_unspecified(), socket.device != 0, socket.family == Family::V4];
     kind.into_iter().fold(0, |all, it| 2 * all + usize::from(it))

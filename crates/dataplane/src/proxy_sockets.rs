@@ -16,8 +16,8 @@ use portreeve_facts::{
     Why, if_requested,
 };
 
-/// A proxy may not have opened its newest NodePorts yet. Portreeve permits one such port for each `MANY` open ports,
-/// and at least one.
+/// A proxy may not have opened its newest NodePorts yet. Portreeve permits one unopened port for each `MANY` open
+/// ports, and at least one unopened port.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.
@@ -28,8 +28,8 @@ pub enum Own {
     /// The socket belongs to another process.
     No,
     /// It is not known whether the socket belongs to the proxy. For example, the proxy did not answer, and the owner
-    /// listens on NodePorts. Or the owner's process was not read, and the owner's control group has the proxy and other
-    /// programs. Or the proxy may have been restarted during the scan.
+    /// listens on NodePorts. In another example, the owner's process was not read, and the owner's control group has
+    /// the proxy and other programs. The proxy may also have been restarted during the scan.
     Unknown,
 }
 
@@ -40,8 +40,8 @@ pub struct Proxy<'a> {
     /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
     /// error is the reason why these owners are not known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
-    /// Owners of the proxy's port, if a process accepts connections on this port and does not answer. Such an owner may
-    /// be a proxy that hangs.
+    /// Owners of the proxy's port, if a process accepts connections on this port and does not answer. One of these
+    /// owners may be a proxy that hangs.
     hang: BTreeSet<Group<'a>>,
 }
 
@@ -216,10 +216,10 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. Such an
-/// owner may be a proxy. A proxy opens each port when the port is allocated, and may be late with a few ports. If more
-/// ports have no listener, no owner is a proxy, and the result is empty. Processes of users other than root are left
-/// out, because a proxy runs as root.
+/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. An owner of
+/// so many NodePorts may be a proxy. A proxy opens each port when the port is allocated, and may be late with a few
+/// ports. If more ports have no listener, no owner is a proxy, and the result is empty. Processes of users other than
+/// root are left out, because a proxy runs as root.
 ///
 /// # Errors
 ///
@@ -277,7 +277,7 @@ fn on_proxy_port(snapshot: &Snapshot) -> impl Iterator<Item = &Socket> {
     listeners.filter(|socket| (socket.protocol, socket.local_port) == (Protocol::Tcp, PROXY_METRICS))
 }
 
-/// The listeners that may have got the query for the mode. The reader queries another address only if no process
+/// The listeners that may have received the query for the mode. The reader queries another address only if no process
 /// listens on loopback (`portreeve_kernel`, `believed`).
 fn queried(snapshot: &Snapshot) -> Vec<&Socket> {
     const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -296,9 +296,9 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 }
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
-/// several programs, so equal control groups are proof only if a process is unknown. The control group of a session
-/// does not show the program. If systemd restarts a service during a scan, `process` may be the earlier process of the
-/// program.
+/// several programs. So equal control groups of a service mean one program only if a process is unknown. The control
+/// group of a session does not show the program. If systemd restarts a service during a scan, `process` may be the
+/// earlier process of the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =

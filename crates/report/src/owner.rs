@@ -82,7 +82,8 @@ struct NodeEntry {
     /// The owners; absent if they are unknown.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, the reason.
+    /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, this list has the
+    /// reason.
     unknown: Vec<Unknown>,
 }
 
@@ -113,7 +114,7 @@ struct OwnerEntry {
 struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
-    /// All claimants of the port. The kernel checks them in this order for a new connection.
+    /// All claimants of the port, in the order in which the kernel checks the claimants for a new connection.
     claimants: Vec<ClaimantEntry>,
     /// Other users of the same port number: connections, Services and servers that get no new connections.
     beside: Vec<BesideEntry>,
@@ -123,8 +124,8 @@ struct ProtocolEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. A
-    /// `redirection` is of a hostPort whose pod is not known to be on this node. `proxy` is the proxy's own socket.
+    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. `redirection`:
+    /// a redirection of a hostPort whose pod is not known to be on this node. `proxy`: the proxy's own socket.
     claim: String,
     /// The claimant, as text.
     name: String,
@@ -141,7 +142,7 @@ struct BesideEntry {
     kind: &'static str,
     /// The user of the port number, as text.
     name: String,
-    /// How the use affects a server or a Service that wants the port, as text.
+    /// How this user of the port affects a server or a Service that wants the port, as text.
     detail: String,
 }
 

@@ -1,4 +1,5 @@
-//! Writes `docs/worlds.md`: every healthy example node of the tests, its description, and its number of sick twins.
+//! Writes `docs/worlds.md`: every healthy example node of the tests, its description, and the number of copies with one
+//! fault.
 
 use std::{fmt::Write as _, fs, path::Path};
 

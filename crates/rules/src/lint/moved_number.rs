@@ -12,9 +12,9 @@ use crate::{
 };
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
-/// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
-/// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
-/// wants the number.
+/// Finds the fields that the API server refuses because of the order of the input. When the API server receives the
+/// object, another Service or field still has the number. If the other field also has the number after all manifests,
+/// `node_port_claimed_twice.rs` reports the field that wants the number.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
     let services = cluster.services.known_part(unread);
