@@ -66,8 +66,9 @@ type Alike = (Protocol, u16, IpAddr, u32, Family, Option<bool>);
 pub(super) type Behind<'a> = (Option<Alike>, Vec<&'a Socket>, BTreeMap<(Vantage, LocalAddress), Result<bool, Gap>>);
 
 enum Redirected {
-    /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
-    To(usize, Outcome),
+    /// The pod of the hostPort, or the target of a leftover redirection, gets the connection. An error is the reason
+    /// why it is not known who has the target's address.
+    To(usize, Result<Outcome, Gap>),
     /// Like [`Self::To`], but the redirection of the pod may not exist. The `Gap` has the reason.
     Perhaps(usize, Outcome, Gap),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
@@ -410,7 +411,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 (Ok(true), _) => {
                     let outcome = of_host_port(to.ip, Outcome::Pod);
                     match unsettled(self.round.now, pod) {
-                        None => return Ok(Some(Redirected::To(index, outcome))),
+                        None => return Ok(Some(Redirected::To(index, Ok(outcome)))),
                         Some(gap) => perhaps = perhaps.or(Some(Redirected::Perhaps(index, outcome, gap))),
                     }
                 }
@@ -440,7 +441,10 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             },
         };
         match is_first {
-            true => Ok(Some(Redirected::To(index, of_host_port(to.ip, redirections.leads_to(left)?)))),
+            true => {
+                let outcome = redirections.leads_to(left).map(|there| of_host_port(to.ip, there));
+                Ok(Some(Redirected::To(index, outcome)))
+            }
             false => Ok(pods),
         }
     }
@@ -538,15 +542,19 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         };
         if let Some(Redirected::Perhaps(index, outcome, gap)) = host_port {
             let of = |host_port| self.decided(assumption, (from, to), service, host_port, listeners);
-            let (with, without) = (of(Some(&Redirected::To(*index, *outcome))), of(None));
+            let (with, without) = (of(Some(&Redirected::To(*index, Ok(*outcome)))), of(None));
             return match with == without {
                 true => with,
                 false => Err(either(&with, &without, gap.clone())),
             };
         }
-        if let Some(&Redirected::To(host_port, outcome)) = host_port {
-            let redirected = || answer(outcome, Some(host_port));
-            let is_left = matches!(self.contenders[host_port].claim, Claim::Redirection(_));
+        if let Some(Redirected::To(host_port, outcome)) = host_port {
+            let redirected = || match outcome {
+                Ok(outcome) => answer(*outcome, Some(*host_port)),
+                // Whoever has the target's address, the listeners lose the connection.
+                Err(gap) => Err(Undecided { gap: gap.clone(), loses: true, by: BTreeSet::from([*host_port]) }),
+            };
+            let is_left = matches!(self.contenders[*host_port].claim, Claim::Redirection(_));
             let first = |node_port| match assumption.node_port_or_host_port(node_port) {
                 // Where Cilium does not serve the NodePort, netfilter redirects the connection, and Cilium may serve a
                 // hostPort outside of Cilium's range.

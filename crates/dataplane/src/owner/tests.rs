@@ -1081,6 +1081,10 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
     assert_eq!(answer(&world(|pod| pod.finished = true)), Ok(Outcome::Nowhere));
     let multus = world(|pod| (pod.more_networks, pod.ips) = (true, vec![ip("10.1.0.9")]));
     assert!(answer(&multus).is_err());
+    let (outcome, _, loser) = ask(&multus.clone().listens("0.0.0.0:30080"), Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser == Some(ClaimKind::Listener), "whoever has the address, the process loses");
+    let served = multus.service("web", |it| it.node_port(30080)).with_mode(Mode::Iptables);
+    assert_eq!(ask(&served, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort), "the Service is first");
     let unread = with_redirections(Snapshot::healthy(), &[LEFT]).rejects(Source::Pods);
     assert!(answer(&unread).is_err(), "a pod that was not read may have it");
     let awaited = world(|pod| {
