@@ -6,6 +6,7 @@ use super::super::{
     by_port::Port,
     cilium::serves_here,
     claim::ClaimKind,
+    need::Addresses,
     owners::owner_name,
     round::Round,
     sockets::{is_bound, place, socket_in_words},
@@ -54,16 +55,22 @@ pub struct Beside {
 /// The largest number of users that are listed for each kind.
 pub(super) const MOST: usize = 4;
 
-/// The other users of the port number. Connections are left out if the port has a listener, because the listener may
-/// have accepted the connections. Cluster IPs are left out if the number is outside the NodePort range.
+/// The other users of the port number. A connection is left out if a listener may have accepted the connection. Cluster
+/// IPs are left out if the number is outside the NodePort range.
 pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
-    let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
+    let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
+    let has_listener = !listeners.is_empty();
+    // A listener on another address did not accept the connection.
+    let may_be_accepted = |it: &&Socket| {
+        let local = Addresses::One(it.local.to_canonical());
+        listeners.iter().any(|listener| local.meets(listener) != Some(false))
+    };
     let read = if_requested(snapshot.kernel.clients.get());
     let listed = read.as_ref().ok().copied().flatten();
-    let clients = listed.into_iter().filter(|_| !has_listener).flat_map(|it| &it.sockets);
-    let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
+    let clients = listed.into_iter().flat_map(|it| &it.sockets).filter(|it| (it.protocol, it.local_port) == port);
+    let mut clients: Vec<_> = clients.filter(|it| !may_be_accepted(it)).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     // A scan searches only the ports that rules need. `portreeve owner PORT` also searches `PORT`.
     let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");

@@ -288,7 +288,11 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     assert!(detail.contains("if the connection is outgoing"), "a server that has ended may have accepted it: {detail}");
     let hangs = Snapshot::healthy().connects(State::SynSent, "192.0.2.1:30080", "198.51.100.7:8443");
     assert!(!beside(&hangs)[0].2.contains("if the connection is outgoing"), "{:?}", beside(&hangs));
-    assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
+    for accepting in ["0.0.0.0:30080", "192.0.2.1:30080"] {
+        assert_eq!(beside(&connects(Snapshot::healthy().listens(accepting))), [], "{accepting}");
+    }
+    let elsewhere = beside(&connects(Snapshot::healthy().listens("192.0.2.2:30080")));
+    assert!(matches!(&elsewhere[..], [(BesideKind::Connection, ..)]), "{elsewhere:?}");
     let unread = |world: Snapshot, why| {
         let mut world = world;
         world.kernel.clients = gap(Source::Clients, why);
