@@ -113,7 +113,7 @@ impl Assumption {
 
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
     /// either claim may get the connection.
-    pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
+    pub(super) fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
@@ -127,7 +127,7 @@ impl Assumption {
 
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if either claim may
     /// get the connection.
-    pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
+    pub(super) fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }
 }

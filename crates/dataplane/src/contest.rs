@@ -232,6 +232,23 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
+    /// The claims that may get a connection in this case: none, one, or several claims whose order is not known.
+    ///
+    /// # Errors
+    ///
+    /// When the case was not measured, or depends on an unread input.
+    pub fn winners(
+        &self,
+        (assumption, case): (&Assumption, &mut Case),
+        place: (Vantage, LocalAddress),
+    ) -> Result<BTreeSet<usize>, Gap> {
+        match self.who_beside(&[], assumption, case, place) {
+            Ok(answer) => Ok(answer.by.into_iter().collect()),
+            Err(undecided) if undecided.by.len() > 1 => Ok(undecided.by),
+            Err(undecided) => Err(undecided.gap),
+        }
+    }
+
     /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. `excuse`
     /// is true if losses of this listener are no conflict, for example because the listener is the proxy. The result is
     /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 
 use super::{
     Limits, Round, Rule, ids,
-    node_port_winner::{Winner, winner},
+    node_port_winner::{Rivals, Winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_unknown,
+    Claim, Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table,
+    v6only_unknown,
 };
 use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, if_requested};
 
@@ -193,16 +194,16 @@ impl Node<'_, '_> {
         };
         let addressed = self.round.addressed()?;
         let is_redirected =
-            |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+            |local: &LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+        let redirected = Claim::Redirection(redirection);
+        let rivals = Rivals::of(self.round, addressed, (service, port), redirected, is_redirected);
         let (judged, stratum) = addressed.over(redirection.ip.is_none(), |assumption, case| {
-            let is_met = |local: &&LocalAddress| assumption.captures(**local, redirection.port);
-            let locals = addressed.locals.iter().filter(is_redirected);
-            let meeting: Vec<LocalAddress> = locals.filter(is_met).copied().collect();
-            Ok(match winner(self.round, (assumption, case), (service, port), &meeting) {
-                (Winner::Pod, from) => Some(Taken { is_certain: true, from }),
-                (Winner::Undefined, from) => Some(Taken { is_certain: false, from }),
-                (Winner::Both | Winner::PodForNow | Winner::Service, _) => None,
-            })
+            let won = rivals.winner(assumption, case)?;
+            Ok(won.and_then(|won| match won.winner {
+                Winner::Pod => Some(Taken { is_certain: true, from: won.affected }),
+                Winner::Undefined => Some(Taken { is_certain: false, from: won.affected }),
+                Winner::Both | Winner::PodForNow | Winner::Service => None,
+            }))
         });
         let is_known = |stratum| stratum != Stratum::Defaults || redirection.ip.is_none();
         let (is_certain, stratum, from) = match judged {
