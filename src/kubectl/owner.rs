@@ -11,7 +11,7 @@ use crate::{
     owner::{Form, pod_name},
     scope::{Behind, NodeResults, Wanted},
 };
-use portreeve_facts::{Pod, Snapshot};
+use portreeve_facts::{Pod, Snapshot, Unread};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
@@ -72,5 +72,5 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
 
 fn is_elsewhere(snapshot: &Snapshot, pod: &str) -> bool {
     let is_here = |it: &Arc<Pod>| it.is_named(pod) && it.may_be_on(snapshot.node_name());
-    snapshot.cluster.pods.get().is_ok_and(|pods| !pods.iter().any(is_here))
+    snapshot.cluster.pods.known(Unread::Doubted).is_some_and(|pods| !pods.iter().any(is_here))
 }

@@ -265,8 +265,8 @@ fn excuse(snapshot: &Snapshot, board: &Board, (owned, found): (&Ownership, &[Str
 fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
     let round = Limits::default().round(snapshot, None);
     let port = (owned.protocol, owned.port);
-    let (Ok(addressed), Ok(listeners)) = (round.addressed(), round.listeners()) else { return false };
-    let node_ports = round.node_ports().into_iter().flat_map(|all| all.at(port)).copied();
+    let (Ok(addressed), Ok(listeners)) = (round.addressed().get(), round.listeners().get()) else { return false };
+    let node_ports = round.node_ports().get().into_iter().flat_map(|all| all.at(port)).copied();
     let mut services = node_ports.chain(round.external_at(port).map(|(address, port)| (address.service, port)));
     let is_here = |ip: &IpAddr| addressed.interfaces.addresses.iter().any(|it| it.ip == *ip);
     let is_of = |socket: &Socket, ip: &IpAddr| socket.local == *ip || socket.local.is_unspecified() && is_here(ip);
@@ -299,9 +299,9 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();
-    claimed.extend(round.node_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
-    claimed.extend(round.external_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
-    claimed.extend(round.host_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.node_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.external_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.host_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
     let mut claimed: Vec<_> = claimed.into_iter().map(|(protocol, number)| (number, protocol)).collect();
     claimed.extend(ports(&board.findings));
     claimed.sort_unstable();

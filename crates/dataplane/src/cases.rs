@@ -282,7 +282,7 @@ mod tests {
     fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
         let (world, mut judge) = (Snapshot::healthy(), judge);
         let round = Round::of(&world, None, 60);
-        round.addressed().expect("addresses").over(true, |_, case| judge(case)).0
+        round.addressed().get().expect("addresses").over(true, |_, case| judge(case)).0
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
     fn it_is_asked_a_second_time_only_where_settings_were_not_read() {
         let stratum = |world: &Snapshot, everywhere: bool| {
             let round = Round::of(world, None, 60);
-            let addressed = round.addressed().expect("addresses");
+            let addressed = round.addressed().get().expect("addresses");
             let first = addressed.assumptions.unassumed().unwrap_or(addressed.assumptions.at(false)).len();
             let mut cases = 0;
             let (found, stratum) = addressed.over(everywhere, |_, case| {

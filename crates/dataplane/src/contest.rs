@@ -447,7 +447,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         });
         let pods = self.host_port(assumption, from, to)?;
         let Some((index, left)) = left else { return Ok(pods) };
-        let redirections = self.round.redirections()?;
+        let redirections = self.round.redirections().get()?;
         let is_first = match &pods {
             None | Some(Redirected::LeftOut) => true,
             Some(_) if assumption.mode() == Mode::Cilium => false,
@@ -679,8 +679,8 @@ impl<'a> Round<'a> {
     /// Whether the kernel gives a connection to another socket that the kernel prefers to `socket`. Rules judge
     /// thousands of similar sockets in sequence, so the round keeps the answers for the last kind of sockets.
     pub(super) fn is_behind(&self, socket: &Socket, place: (Vantage, LocalAddress)) -> Result<bool, Gap> {
-        let (interfaces, kind) = (self.addressed()?.interfaces, alike(socket));
-        let all = self.listeners()?.at((socket.protocol, socket.local_port));
+        let (interfaces, kind) = (self.addressed().get()?.interfaces, alike(socket));
+        let all = self.listeners().get()?.at((socket.protocol, socket.local_port));
         let preferred = |ip: IpAddr| {
             let first = all.get(all.partition_point(|it| it.local < ip)).copied();
             let next = move |last: &&'a Socket| all.get(all.partition_point(|it| alike(it) <= alike(last))).copied();

@@ -76,7 +76,7 @@ pub use owners::{
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, Proxy, group};
 pub use redirections::{Redirections, meet, share_table};
-pub use round::{Addressed, Allocated, Round};
+pub use round::{Addressed, Allocated, Fact, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled};
 pub use service_lb::sent_to_node_port;
 pub use sockets::{is_bound, is_on_loopback, place, socket_in_words, workers};

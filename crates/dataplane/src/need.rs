@@ -254,7 +254,7 @@ impl Round<'_> {
         let at = (protocol, number);
         let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
         let is_assumed = protocol == Protocol::Tcp
-            && self.listeners().is_ok_and(|all| all.at(at).is_empty())
+            && self.listeners().known(Unread::Doubted).is_some_and(|all| all.at(at).is_empty())
             && self.needs().known(Unread::Adds).at(at).iter().any(is_absent);
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
@@ -324,11 +324,11 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
 }
 
 fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
-    let host_ports = round.host_ports()?;
+    let host_ports = round.host_ports().get()?;
     if host_ports.is_empty() {
         return Ok(Vec::new());
     }
-    let listeners = round.listeners()?;
+    let listeners = round.listeners().get()?;
     let held = host_ports.ports().filter(|(port, _)| !listeners.at(*port).is_empty());
     Ok(held.flat_map(|(at, all)| all.iter().map(move |(pod, port)| (at, Need::HostPort(pod, port)))).collect())
 }
@@ -395,7 +395,7 @@ fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
 
 fn daemons<'a>(round: &Round<'a>) -> Read<'a> {
     let is_usual = |number| is_usual(number, Role::Daemon) || is_usual(number, Role::MicroK8s);
-    let usual = round.listeners()?.ports().filter(|((_, number), _)| is_usual(*number));
+    let usual = round.listeners().get()?.ports().filter(|((_, number), _)| is_usual(*number));
     Ok(usual.filter_map(|(port, sockets)| Some((port, Need::Daemon(sockets.first()?)))).collect())
 }
 
@@ -403,7 +403,8 @@ fn daemons<'a>(round: &Round<'a>) -> Read<'a> {
 /// does not have this port.
 fn tunnels<'a>(round: &Round<'a>) -> Read<'a> {
     let links = &round.now.kernel.interfaces.get()?.links;
-    let is_open = |number: &u16| round.listeners().is_ok_and(|all| !all.at((Protocol::Udp, *number)).is_empty());
+    let listeners = || round.listeners().known(Unread::Reported("Needs::unread"));
+    let is_open = |number: &u16| listeners().is_some_and(|all| !all.at((Protocol::Udp, *number)).is_empty());
     let ports = |link: &Link| -> Vec<u16> {
         match link.udp_port {
             Some(number) => vec![number],

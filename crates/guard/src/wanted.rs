@@ -89,7 +89,7 @@ impl Wanted {
     /// The ports that the node needs, according to a scan.
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        match round.allocated() {
+        match round.allocated().get() {
             Ok(allocated) => all.extend(allocated.iter().map(|(number, (service, port))| {
                 let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
                 (*number, class, format!("{}/{}", service.namespace, service.name))
@@ -98,7 +98,7 @@ impl Wanted {
         }
         // All hostPorts, also those without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
         // so the port must be free at that time.
-        match round.host_ports() {
+        match round.host_ports().get() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
             })),

@@ -29,7 +29,7 @@ pub(super) static RULE: Rule = Rule::of(
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let clients = round.now.kernel.clients.get()?;
-    let listening = round.listeners()?;
+    let listening = round.listeners().get()?;
     let needs = round.needs().with(&[Source::Services, Source::Pods])?;
     let ephemeral = EphemeralPorts::of(round.now);
     let mut judgements = Vec::new();

@@ -179,7 +179,7 @@ impl Overlap<'_, '_> {
     }
 
     fn allocated(&self) -> Result<PortSet, Gap> {
-        let ports: PortSet = self.round.node_ports()?.ports().map(|((_, number), _)| number).collect();
+        let ports: PortSet = self.round.node_ports().get()?.ports().map(|((_, number), _)| number).collect();
         Ok(ports.intersection(&self.uncovered))
     }
 

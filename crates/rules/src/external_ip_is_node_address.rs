@@ -27,7 +27,7 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Learned, Mode, Node, NodeAddressKind, Pod, Protocol, Service, ServicePort, Snapshot,
-    Socket, Source, Why, if_requested,
+    Socket, Source, Unread, Why, if_requested,
 };
 
 pub(super) static RULE: Rule =
@@ -85,7 +85,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(&*it.link))).collect()
         }),
         own: snapshot.own_node().map(|node| node.name.as_str()),
-        listeners: round.listeners(),
+        listeners: round.listeners().get(),
         ephemeral: EphemeralPorts::of(snapshot),
         on_links,
         releases: by_service.into_iter().map(|(service, claims)| (service, releases(claims))).collect(),
@@ -221,13 +221,14 @@ impl Here<'_, '_> {
         };
         let claims = LazyCell::new(|| {
             let of_services = self.round.claims_of_services(number, |ip| ip == claim.ip);
-            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
+            let assumed = Unread::Assumed("that no unread pod has this hostPort");
+            let pods = self.round.host_ports().known(assumed).into_iter().flat_map(|all| all.at(number));
             let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
             Claim::External(*claim, port).first_of(of_services.into_iter().chain(pods))
         });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
-            let is_endpoint = self.round.addressed().and_then(is_endpoint);
+            let is_endpoint = self.round.addressed().get().and_then(is_endpoint);
             let is_excused = is_endpoint == Ok(true)
                 // An old kube-proxy opens a socket of its own on each external IP of the node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
@@ -257,7 +258,7 @@ impl Here<'_, '_> {
             let is_of_runtime = || pod.has_begun() || has_name_of_runtime(socket);
             covers(port, socket.local) && families.any(|it| may_have(pod, it)) && is_of_runtime()
         };
-        match if_requested(self.round.host_ports()) {
+        match if_requested(self.round.host_ports().get()) {
             Ok(all) => Ok(all.into_iter().flat_map(|all| all.at(number)).any(is_its) && keeps()?),
             Err(_) if keeps() == Ok(false) => Ok(false),
             Err(gap) => Err(gap),
@@ -343,7 +344,7 @@ impl Here<'_, '_> {
         port: &ServicePort,
         (socket, claims, kept): (&Socket, &[Claim<'_>], &Result<bool, Gap>),
     ) -> Result<Option<Evidence>, Gap> {
-        let addressed = self.round.addressed()?;
+        let addressed = self.round.addressed().get()?;
         let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), kept, |_, _| true);
@@ -381,7 +382,7 @@ impl Here<'_, '_> {
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let rejected = self.snapshot.cluster.unread_pod().filter(|gap| gap.source == Source::Pods);
-        let unread = self.round.host_ports().err().or_else(|| rejected.cloned());
+        let unread = self.round.host_ports().get().err().or_else(|| rejected.cloned());
         let no_pod = |gap: Gap| format!("no unread pod has this hostPort: {}", gap.detail);
         let evidence = evidence.each("assumed", self.ephemeral.assumed_of(socket)).each("assumed", unread.map(no_pod));
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))

@@ -23,12 +23,12 @@ pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
-    let (external, node_ports) = (round.external_ports()?, round.node_ports()?);
+    let (external, node_ports) = (round.external_ports().get()?, round.node_ports().get()?);
     let mut met = node_ports.ports().filter(|(port, _)| !external.at(*port).is_empty()).peekable();
     if met.peek().is_none() {
         return Ok(Vec::new());
     }
-    let addressed = round.addressed()?;
+    let addressed = round.addressed().get()?;
     let held = |service: &'a Service| -> Vec<(ExternalAddress<'a>, LocalAddress)> {
         let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
         all.filter_map(|claim| Some((claim, *addressed.local(claim.ip)?))).collect()

@@ -102,7 +102,7 @@ impl NodeReservation {
         let choosable = effective_ephemeral(snapshot)?;
         let round = Limits::default().round(snapshot, None);
         let needed = NeededPorts::among(&choosable, &round);
-        let services = if_requested(round.allocated());
+        let services = if_requested(round.allocated().get());
         let used = used(&round, &choosable, &needed);
         let range_set = PortSet::from(range.range);
         let mut its = Self {

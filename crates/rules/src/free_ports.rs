@@ -74,7 +74,8 @@ impl FreePorts {
                 }
             }
         }
-        match round.allocated() {
+        let reported = Unread::Reported("FreePorts::unread");
+        match round.allocated().get() {
             Err(gap) => self.lacks(node, [gap]),
             Ok(allocated) => {
                 self.allocations = true;
@@ -82,19 +83,22 @@ impl FreePorts {
                 self.lacks(node, snapshot.cluster.unread_service().cloned());
             }
         }
-        self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(round.listeners().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.lacks(node, snapshot.kernel.unread_listeners().cloned());
         // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
         // server.
-        self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(
+            round.external_ports().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)),
+        );
         self.take(round.not_served().ports().map(|((_, port), _)| port));
-        self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(
+            round.redirections().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)),
+        );
         self.lacks(node, round.missed_redirections());
         match effective_ephemeral(snapshot) {
             Err(gap) => self.lacks(node, [gap]),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
         let needed = round.needs().known(reported).ports().filter(|(_, needs)| needs.iter().any(|it| it.is_claimed()));
         self.take(needed.map(|((_, port), _)| port));

@@ -24,8 +24,8 @@ pub(super) static RULE: Rule =
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let (host_ports, node_ports) = (round.host_ports()?, round.node_ports()?);
-    let addressed = round.addressed()?;
+    let (host_ports, node_ports) = (round.host_ports().get()?, round.node_ports().get()?);
+    let addressed = round.addressed().get()?;
 
     let met = node_ports.ports().map(|(port, services)| (services, host_ports.at(port)));
     let mut met = met.filter(|(_, pods)| !pods.is_empty()).peekable();

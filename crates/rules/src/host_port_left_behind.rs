@@ -24,9 +24,9 @@ pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"],
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    round.host_ports()?;
+    round.host_ports().get()?;
     let subject = Subject::this_node(snapshot);
-    let Ok(redirections) = round.redirections() else {
+    let Ok(redirections) = round.redirections().get() else {
         return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };
     let node = Node { round, snapshot, redirections };
@@ -165,7 +165,7 @@ impl Node<'_, '_> {
 
     fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();
+        let sockets = self.round.listeners().get()?.at((redirection.protocol, redirection.port)).iter();
         let affected = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
         let mut unknown = None;
         for socket in affected {
@@ -187,12 +187,12 @@ impl Node<'_, '_> {
     /// A Service whose NodePort connections the redirection takes or may take. `None` if Services were not requested.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
+        let Some(node_ports) = if_requested(self.round.node_ports().get())? else { return Ok(None) };
         let mut claims = node_ports.at((redirection.protocol, redirection.port)).iter();
         let Some((service, port)) = claims.find(|(service, _)| service.families.contains(&family)) else {
             return Ok(None);
         };
-        let addressed = self.round.addressed()?;
+        let addressed = self.round.addressed().get()?;
         let is_redirected =
             |local: &LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
         let redirected = Claim::Redirection(redirection);

@@ -37,10 +37,10 @@ const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listening = round.listeners()?;
-    let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports()))?;
-    let node_ports = round.node_ports()?;
-    let addressed = round.addressed()?;
+    let listening = round.listeners().get()?;
+    let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports().get()))?;
+    let node_ports = round.node_ports().get()?;
+    let addressed = round.addressed().get()?;
 
     let of_pods = host_ports.into_iter().flat_map(ByPort::ports);
     let of_pods = of_pods.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
@@ -278,8 +278,8 @@ fn has_them_all(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         let Owner::Held(holder) = &socket.owner else { return Ok(false) };
         return if_requested(holder.process.get()).map(|_| false);
     }
-    let listening = round.listeners()?;
-    let mut host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    let listening = round.listeners().get()?;
+    let mut host_ports = round.host_ports().known(Unread::Doubted).into_iter().flat_map(ByPort::ports);
     Ok(host_ports.all(|((protocol, number), pods)| {
         !is_held(protocol)
             || !pods.iter().any(|(pod, _)| pod.has_begun())

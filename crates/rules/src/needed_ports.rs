@@ -68,7 +68,8 @@ impl NeededPorts {
         let is_usual = usual.any(|it| widened.contains(it.number));
         // A hostPort needs `bind` only if a socket has the hostPort.
         let is_host_port = |of: &[Protocol]| {
-            let mut all = round.host_ports().into_iter().flat_map(ByPort::ports);
+            let all = round.host_ports().known(Unread::Reported("NeededPorts::unread"));
+            let mut all = all.into_iter().flat_map(ByPort::ports);
             all.any(|((protocol, number), _)| of.contains(&protocol) && choosable.contains(number))
         };
         let listeners = || lacks(Source::Listeners).filter(|_| is_usual || is_host_port(&Protocol::ALL));

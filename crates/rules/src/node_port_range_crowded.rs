@@ -23,7 +23,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let services = round.now.cluster.services.get()?;
     let range = known_range(round.now)?;
     let bands = bands_here(round.now, range.range);
-    let allocated = round.allocated()?;
+    let allocated = round.allocated().get()?;
     let unread = round.now.cluster.unread_service();
     let verdict = match (evidence(services, range, bands, allocated, limits, unread.is_some()), unread) {
         (None, None) => Verdict::Healthy,

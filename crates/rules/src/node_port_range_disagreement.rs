@@ -119,7 +119,7 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
 }
 
 fn with_allocated(round: &Round<'_>, evidence: Evidence, ports: &PortSet) -> Evidence {
-    let Ok(allocated) = round.allocated() else { return evidence };
+    let Some(allocated) = round.allocated().known(Unread::Adds) else { return evidence };
     let inside: Vec<_> = allocated
         .iter()
         .filter(|(number, _)| ports.contains(**number))

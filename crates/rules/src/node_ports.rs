@@ -94,7 +94,7 @@ impl KnownAllocations<'_> {
 /// # Errors
 /// If Services were requested and not read.
 pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAllocations<'r>, Gap> {
-    let allocated = match round.allocated() {
+    let allocated = match round.allocated().get() {
         Err(_) if !round.now.cluster.configured => None,
         allocated => Some(allocated?),
     };

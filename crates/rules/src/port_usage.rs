@@ -61,7 +61,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
 
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
-    let allocated = round.allocated().into_iter().flatten();
+    let named = Unread::Reported("PortUsage::unread");
+    let allocated = round.allocated().known(named).into_iter().flatten();
     for (number, (service, port)) in allocated.filter(|(number, _)| range.range.contains(**number)) {
         let owner = format!("{}/{}", service.namespace, service.name);
         used.entry(*number).or_default().allocated =
@@ -76,7 +77,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = round.proxy();
     let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
-    for socket in round.listeners().into_iter().flat_map(ByPort::iter) {
+    for socket in round.listeners().known(named).into_iter().flat_map(ByPort::iter) {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
             continue;
@@ -87,7 +88,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             unclear.entry((gap.source, gap.why)).or_default().push(port);
         }
         let is_allocated = used.get(&port).is_some_and(|it| it.allocated.is_some());
-        if owns == Own::No || round.allocated().is_ok() && !is_allocated {
+        if owns == Own::No || snapshot.cluster.services.gap().is_none() && !is_allocated {
             let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
             used.entry(port).or_default().taken.get_or_insert_with(taken);
         }
@@ -101,7 +102,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
     unread.extend(snapshot.cluster.unplaced_pod().cloned());
-    let host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    let host_ports = round.host_ports().known(named).into_iter().flat_map(ByPort::ports);
     for ((_, number), pods) in host_ports.filter(|((_, number), _)| range.range.contains(*number)) {
         let taken = pods.first().map(|(pod, _)| format!("pod {}/{} has it as hostPort", pod.namespace, pod.name));
         let used = used.entry(number).or_default();
@@ -112,7 +113,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         used.entry(number).or_default().taken.get_or_insert(taken);
     };
     unread.extend(round.missed_redirections());
-    let redirections = round.redirections().into_iter().flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
+    let redirections = round.redirections().known(named).into_iter();
+    let redirections = redirections.flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
     for (all, (protocol, number)) in redirections.filter(|(_, (_, number))| range.range.contains(*number)) {
         if let Some((left, _)) = all.left_behind((protocol, number)).first() {
             take(number, format!("a redirection of a hostPort leads to {}", left.to));
@@ -120,10 +122,10 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     }
 
     unread.extend(round.needs().unread().cloned());
-    let external = round.external_ports().into_iter().flat_map(ByPort::ports);
+    let external = round.external_ports().known(named).into_iter().flat_map(ByPort::ports);
     let external: Vec<Port> = external.map(|(port, _)| port).filter(|(_, it)| range.range.contains(*it)).collect();
     if !external.is_empty() {
-        match round.addressed() {
+        match round.addressed().get() {
             Err(gap) if unread.contains(&gap) => {}
             Err(gap) => unread.push(gap),
             Ok(addressed) => {
@@ -140,7 +142,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
-    let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
+    let needs = round.needs().known(named).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
         let claimed = needs.iter().filter(|need| need.is_claimed());
         let Some(whose) = claimed.map(|need| need.whose(snapshot)).min() else { continue };

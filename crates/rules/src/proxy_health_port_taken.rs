@@ -17,7 +17,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"],
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = round.listeners()?;
+    let listeners = round.listeners().get()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
         // If kube-proxy does not run, no process needs the port.

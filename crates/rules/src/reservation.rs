@@ -67,12 +67,16 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
 /// NodePorts of Services, hostPorts, and ports of servers, as far as these ports were read. The guard reserves the same
 /// ports. HostPorts are included, because some container runtimes bind a hostPort when the pod starts.
 pub(super) fn used(round: &Round<'_>, choosable: &PortSet, needed: &NeededPorts) -> PortSet {
-    let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
+    let host_ports = round.host_ports().known(NAMED).into_iter();
+    let host_ports = host_ports.flat_map(|all| all.ports().map(|((_, number), _)| number));
     allocated(round).union(&host_ports.collect::<PortSet>().intersection(choosable)).union(&needed.to_reserve())
 }
 
+/// `reserve` and the guard name unread inputs. A remedy reserves the ports that were read.
+const NAMED: Unread = Unread::Reported("NodeReservation::unread");
+
 fn allocated(round: &Round<'_>) -> PortSet {
-    round.allocated().into_iter().flat_map(|all| all.keys().copied()).collect()
+    round.allocated().known(NAMED).into_iter().flat_map(|all| all.keys().copied()).collect()
 }
 
 /// Whether `more` ports can be reserved: outgoing connections keep enough ports, or lose only a few ports.

@@ -65,7 +65,7 @@ impl Contested<'_> {
             let mut tunnels = self.up.iter().filter_map(|link| link.tunnel.as_ref());
             tunnels.any(|tunnel| tunnel.families.contains(&socket.family))
         };
-        let mut sockets = round.listeners()?.at((Protocol::Udp, self.port)).to_vec();
+        let mut sockets = round.listeners().get()?.at((Protocol::Udp, self.port)).to_vec();
         sockets.retain(|socket| !of_a_tunnel(socket));
         let mut kept_down: Vec<(&Link, &Socket)> = Vec::new();
         let mut unknown = None;

@@ -83,9 +83,11 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     all_own.extend((held == Some(true)).then_some(None));
     let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && hides_ports(gap);
     let hides_pods = round.now.cluster.rejected.iter().any(|gap| of_pods(&gap));
-    let host_ports = round.host_ports();
-    let is_host_port = |port| host_ports.as_ref().is_ok_and(|it| it.ports().any(|(host_port, _)| host_port == port));
-    if let (Ok(addressed), Ok(node_ports)) = (round.addressed(), round.node_ports()) {
+    // The hook's thread makes claims only if Services, Pods and addresses were read.
+    let checked = Unread::Doubted;
+    let host_ports = round.host_ports().known(checked);
+    let is_host_port = |port| host_ports.is_some_and(|it| it.ports().any(|(host_port, _)| host_port == port));
+    if let (Some(addressed), Some(node_ports)) = (round.addressed().known(checked), round.node_ports().known(checked)) {
         let of_ports = (CLAIMS / node_ports.ports().count().max(1) / 2).clamp(1, ADDRESSES);
         // Outside of its NodePort range, Cilium serves fewer addresses. If the range was not read, the addresses are
         // either the same for each port, or those of the default range.
@@ -121,7 +123,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
         }
     }
     // HostPorts come after NodePorts, because the hook uses the first claim of an address.
-    if let Ok(host_ports) = host_ports {
+    if let Some(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
             for ip in pods.iter().flat_map(|(_, port)| addresses(port)) {
@@ -137,7 +139,8 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
 /// were not read. A listener whose owner is unknown counts as the proxy's: if the guard refused a bind of the proxy, a
 /// Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
-    let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
+    let (listeners, node_ports) =
+        (round.listeners().known(Unread::Doubted)?, round.node_ports().known(Unread::Doubted)?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
@@ -333,7 +336,7 @@ fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
     let (protocol, number) = (socket.protocol, socket.local_port);
-    let service = round.node_ports()?.at((protocol, number)).first();
+    let service = round.node_ports().get()?.at((protocol, number)).first();
     Ok(Key {
         rule: LISTENER_ON_NODE_PORT.name,
         variant: "loses",
@@ -352,7 +355,7 @@ fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
     }
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
-    let services = round.node_ports().ok()?.at(((*protocol)?, (*port)?));
+    let services = round.node_ports().known(Unread::Adds)?.at(((*protocol)?, (*port)?));
     let (service, port) = services.iter().find(|(service, _)| Subject::service(service) == *subject)?;
     Some(format!("the NodePort of Service {}", service_port(service, &port.name)))
 }

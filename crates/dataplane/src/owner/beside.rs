@@ -52,6 +52,9 @@ pub struct Beside {
     pub detail: String,
 }
 
+/// Without the listeners, `owner` has no answer.
+pub(super) const NO_LISTENERS: Unread = Unread::Reported("the error of `owner`");
+
 /// The largest number of users that are listed for each kind.
 pub(super) const MOST: usize = 4;
 
@@ -60,7 +63,7 @@ pub(super) const MOST: usize = 4;
 pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
-    let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
+    let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
     let has_listener = !listeners.is_empty();
     // A listener on another address did not accept the connection.
     let may_be_accepted = |it: &&Socket| {
@@ -104,6 +107,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
+        .known(Unread::Adds)
         .into_iter()
         .flat_map(|it| it.at(port))
         .map(|(service, _)| (&*service.namespace, &*service.name))

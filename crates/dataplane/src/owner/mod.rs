@@ -28,7 +28,7 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 /// # Errors
 /// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
-    round.addressed()?;
+    round.addressed().get()?;
     owner_as_read(round, protocol, port)
 }
 
@@ -58,7 +58,7 @@ pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result
     let left_out = cluster.rejected.iter().filter(may_have);
     let unread = [snapshot.kernel.interfaces.gap(), cluster.services.gap(), cluster.pods.gap()];
     let unread: Vec<Gap> = unread.into_iter().flatten().chain(left_out).cloned().collect();
-    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed() {
+    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed().get() {
         Ok(addressed) => {
             let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
             let services = unread.iter().find(|it| it.source == Source::Services);

@@ -7,14 +7,14 @@ use super::{
         owners::{holds, owner_name},
         round::Round,
     },
-    beside::{Beside, BesideKind, MOST, more},
+    beside::{Beside, BesideKind, MOST, NO_LISTENERS, more},
 };
 use portreeve_facts::{Gap, Link, Snapshot, Socket, Source, Unread, Why};
 
 /// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
 pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
-    let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
+    let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
     let end = if listeners.is_empty() { ", and no process listens on this port" } else { "" };
     let is_met = |need: &Need<'_>| {
         let all: Vec<Result<bool, Gap>> = listeners.iter().map(|socket| need.has(round, socket)).collect();

@@ -963,7 +963,7 @@ fn of_many_sockets_on_every_address_each_is_behind_the_socket_of_an_address_only
         world.listens("192.0.2.1:30080").listens_as("0.0.0.0:30080", daemon("other", n))
     });
     let round = Round::of(&world, None, 60);
-    let all = round.listeners().expect("listeners").at((Protocol::Tcp, 30080));
+    let all = round.listeners().get().expect("listeners").at((Protocol::Tcp, 30080));
     for socket in all {
         let is_behind = |to| round.is_behind(socket, (Vantage::Remote, LocalAddress { ip: ip(to), vrf: false }));
         assert_eq!(is_behind(PRIMARY[0]), Ok(socket.local.is_unspecified()), "{}", socket.local);
