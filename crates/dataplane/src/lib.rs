@@ -77,7 +77,9 @@ pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, Proxy, group};
 pub use redirections::{Redirections, meet, share_table};
 pub use round::{Addressed, Allocated, Fact, Round};
-pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled};
+pub use served::{
+    covers, each_service, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled,
+};
 pub use service_lb::sent_to_node_port;
 pub use sockets::{is_bound, is_on_loopback, place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};

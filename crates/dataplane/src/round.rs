@@ -19,7 +19,7 @@ use super::{
     part::Field,
     proxy_sockets::Proxy,
     redirections::{Redirections, listed},
-    served::{host_ports, served_node_ports},
+    served::{each_service, host_ports, served_node_ports},
 };
 use portreeve_facts::{
     ContainerPort, Gap, Interfaces, Pod, Reading, Service, ServicePort, Snapshot, Socket, Unread, Why,
@@ -51,7 +51,7 @@ struct Derived<'a> {
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
     proxy: OnceCell<Proxy<'a>>,
-    allocated: OnceCell<BTreeMap<u16, Allocated<'a>>>,
+    allocated: OnceCell<ByPort<Allocated<'a>, u16>>,
     needs: OnceCell<Needs<'a>>,
     redirections: OnceCell<Result<Redirections<'a>, Gap>>,
     rivals: OnceCell<Rivals<'a>>,
@@ -219,17 +219,14 @@ impl<'a> Round<'a> {
         self.derived.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
-    /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has the number. Protocols are
+    /// Every number that is a nodePort or a healthCheckNodePort, with the Services that have the number. Protocols are
     /// ignored, because the API server allocates a number for all protocols.
-    pub fn allocated(&self) -> Fact<'_, BTreeMap<u16, Allocated<'a>>> {
+    pub fn allocated(&self) -> Fact<'_, ByPort<Allocated<'a>, u16>> {
         Fact::of(&self.now.cluster.services, &self.derived.allocated, |services| {
-            let mut allocated = BTreeMap::new();
-            for service in services {
-                for (number, port) in service.numbers() {
-                    allocated.entry(number).or_insert((&**service, port));
-                }
-            }
-            allocated
+            let has_number = |service: &&'a Service| service.numbers().next().is_some();
+            let services = each_service(services.iter().map(|service| &**service).filter(has_number));
+            let numbers = |service: &'a Service| service.numbers().map(move |(number, port)| (number, (service, port)));
+            ByPort::of(services.flat_map(numbers))
         })
     }
 

@@ -90,9 +90,11 @@ impl Wanted {
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         match round.allocated().get() {
-            Ok(allocated) => all.extend(allocated.iter().map(|(number, (service, port))| {
-                let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
-                (*number, class, format!("{}/{}", service.namespace, service.name))
+            Ok(allocated) => all.extend(allocated.ports().flat_map(|(number, holders)| {
+                holders.iter().map(move |(service, port)| {
+                    let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
+                    (number, class, format!("{}/{}", service.namespace, service.name))
+                })
             })),
             Err(gap) => unread.push(gap),
         }

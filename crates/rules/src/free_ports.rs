@@ -79,7 +79,7 @@ impl FreePorts {
             Err(gap) => self.lacks(node, [gap]),
             Ok(allocated) => {
                 self.allocations = true;
-                self.take(allocated.keys().copied());
+                self.take(allocated.ports().map(|(number, _)| number));
                 self.lacks(node, snapshot.cluster.unread_service().cloned());
             }
         }

@@ -18,7 +18,6 @@ mod capped;
 mod client_socket_blocks_pod;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
-mod each_service;
 mod endpoints_needed;
 mod ephemeral;
 mod ephemeral_ports_near_exhaustion;

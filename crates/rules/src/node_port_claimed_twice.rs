@@ -3,14 +3,13 @@
 use std::{
     cell::LazyCell,
     cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use super::{
     Limits, Round, Rule,
     capped::{Capped, OF_RULE},
-    each_service::each_service,
     free_ports::Alternatives,
     ids,
     pods::{to_come, workload as workload_of},
@@ -37,19 +36,12 @@ const MOST_WITH_PODS: usize = OF_RULE * MOST_COMPARED;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let services = snapshot.cluster.services.get()?;
-    let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
-    let has_number = |service: &&Service| service.numbers().next().is_some();
-    for service in each_service(services.iter().map(Arc::as_ref).filter(has_number)) {
-        for (number, port) in service.numbers() {
-            by_number.entry(number).or_default().push(Claim { service, port });
-        }
-    }
+    let allocated = round.allocated().get()?;
     // If Pods were not requested, the rule assumes that no pods exist. If Pods could not be read, the result is unknown
     // for new Services and for workloads: an unread pod may have the number. For an existing Service, each node
     // compares the Service with the node's own pods.
-    let mut claims = by_number.values().flatten();
-    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
+    let mut claims = allocated.iter();
+    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|(service, _)| service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
@@ -58,7 +50,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
     let (mut left, mut left_out) = (MOST_WITH_PODS, None);
-    for (number, claims) in by_number {
+    for (number, claims) in allocated.ports() {
+        let claims: Vec<_> = claims.iter().map(|&(service, port)| Claim { service, port }).collect();
         let compared = some_of_each_kind(snapshot, &claims);
         // Conflicts are counted without comparing all pairs. A claim conflicts with all other claims, except claims of
         // its Service with the same port and another protocol.

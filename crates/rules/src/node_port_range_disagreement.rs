@@ -121,8 +121,9 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
 fn with_allocated(round: &Round<'_>, evidence: Evidence, ports: &PortSet) -> Evidence {
     let Some(allocated) = round.allocated().known(Unread::Adds) else { return evidence };
     let inside: Vec<_> = allocated
-        .iter()
-        .filter(|(number, _)| ports.contains(**number))
+        .ports()
+        .filter(|(number, _)| ports.contains(*number))
+        .filter_map(|(number, holders)| Some((number, holders.first()?)))
         .map(|(number, (service, _))| format!("{number} ({}/{})", service.namespace, service.name))
         .collect();
     match inside.is_empty() {

@@ -62,10 +62,11 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
     let named = Unread::Reported("PortUsage::unread");
-    let allocated = round.allocated().known(named).into_iter().flatten();
-    for (number, (service, port)) in allocated.filter(|(number, _)| range.range.contains(**number)) {
+    let allocated = round.allocated().known(named).into_iter().flat_map(ByPort::ports);
+    for (number, holders) in allocated.filter(|(number, _)| range.range.contains(*number)) {
+        let Some((service, port)) = holders.first() else { continue };
         let owner = format!("{}/{}", service.namespace, service.name);
-        used.entry(*number).or_default().allocated =
+        used.entry(number).or_default().allocated =
             Some((owner, port.map_or(Choice::Automatic, |port| choice(port.fixed))));
     }
 

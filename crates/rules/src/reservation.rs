@@ -76,7 +76,7 @@ pub(super) fn used(round: &Round<'_>, choosable: &PortSet, needed: &NeededPorts)
 const NAMED: Unread = Unread::Reported("NodeReservation::unread");
 
 fn allocated(round: &Round<'_>) -> PortSet {
-    round.allocated().known(NAMED).into_iter().flat_map(|all| all.keys().copied()).collect()
+    round.allocated().known(NAMED).into_iter().flat_map(|all| all.ports().map(|(number, _)| number)).collect()
 }
 
 /// Whether `more` ports can be reserved: outgoing connections keep enough ports, or lose only a few ports.
