@@ -163,6 +163,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_service_with_its_name_and_its_
     assert!(guard.is_attached());
     let event = until("an Event", || events(&cluster, "default", "ReportBind").into_iter().next());
     assert_eq!(event["reason"], "ListenerOnNodePort");
+    assert_eq!(event["metadata"]["annotations"]["portreeve/finding"], "listener-on-node-port/loses");
     assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
     assert_eq!(event["related"]["uid"], pod["metadata"]["uid"]);
     let note = event["note"].as_str().expect("a note");

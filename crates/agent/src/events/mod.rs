@@ -15,7 +15,7 @@ mod spread;
 
 pub(crate) use name::hash;
 pub use object::{AGENT_NAMESPACE, NOTE};
-pub(crate) use object::{finding_event, reference};
+pub(crate) use object::{annotations, finding_event, reference};
 pub use place::Place;
 pub use plan::Counters;
 pub use recorder::Recorder;

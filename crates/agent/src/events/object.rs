@@ -1,5 +1,7 @@
 //! Makes an Event of events.k8s.io/v1 from a finding.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
@@ -16,6 +18,8 @@ pub const NOTE: usize = 1024;
 const WORD: usize = 128;
 const ACTION: &str = "CheckPorts";
 const REMEDY: &str = " Remedy: ";
+/// The annotation with the id and the variant of the finding, as `--rule` takes them.
+const FINDING: &str = "portreeve/finding";
 const CONTROLLER: &str = "portreeve";
 
 const END: &str = ".resolved";
@@ -72,7 +76,11 @@ impl PlannedEvent {
             (note(summary, remedy), note(&format!("Resolved: {summary}"), None))
         };
         let event = Event {
-            metadata: ObjectMeta { namespace: Some(namespace.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                namespace: Some(namespace.clone()),
+                annotations: annotations(key),
+                ..ObjectMeta::default()
+            },
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(reporter.clone()),
             action: Some(ACTION.to_owned()),
@@ -111,6 +119,11 @@ pub(crate) fn finding_event(finding: &Finding, place: &Place, at: Timestamp) -> 
 
 pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
+}
+
+/// The annotations of an Event about the finding with this key.
+pub(crate) fn annotations(key: &Key) -> Option<BTreeMap<String, String>> {
+    Some(BTreeMap::from([(FINDING.to_owned(), key.name())]))
 }
 
 fn how_to_see_all(key: &Key, place: &Place) -> String {

@@ -19,7 +19,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{GuardState, binds::Conflict, now};
-use crate::events::{NOTE, Place, finding_event, hash, is_refusal, reference};
+use crate::events::{NOTE, Place, annotations, finding_event, hash, is_refusal, reference};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{Node, Snapshot, text};
 use portreeve_rules::findings::{Finding, Subject};
@@ -154,12 +154,14 @@ fn bind_event(conflict: &Conflict, place: &Place, at: Timestamp) -> Event {
         &place.node,
         &number(&(at.as_second() / 3600)),
     ]);
+    let mut event = event(&format!("portreeve.{name:032x}"), &place.node, of(maker));
+    event.metadata.annotations = annotations(key);
     Event {
         action: Some("RefuseBind".to_owned()),
         reason: Some(key.rule.reason()),
         related: Some(of(&key.subject)),
         note: Some(text::clean(note, NOTE)),
-        ..event(&format!("portreeve.{name:032x}"), &place.node, of(maker))
+        ..event
     }
 }
 
@@ -359,5 +361,7 @@ mod tests {
         assert_eq!((name(event.regarding), name(event.related)), ("n1".to_owned(), "web".to_owned()));
         assert_eq!(event.reporting_controller.as_deref(), Some("portreeve-guard"));
         assert_eq!(event.action.as_deref(), Some("RefuseBind"));
+        let annotations = event.metadata.annotations.expect("annotations");
+        assert_eq!(annotations["portreeve/finding"], "listener-on-node-port/loses");
     }
 }

@@ -48,7 +48,10 @@ fn json(event: &PlannedEvent) -> serde_json::Value {
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "shop"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "shop",
+            "annotations": {"portreeve/finding": "listener-on-node-port/loses"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
@@ -72,7 +75,10 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "default"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "default",
+            "annotations": {"portreeve/finding": "proxy-near-fd-limit/near"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -93,7 +99,10 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_is_about_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "default"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "default",
+            "annotations": {"portreeve/finding": "node-port-range-crowded/crowded"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -107,7 +116,10 @@ fn a_fact_of_the_cluster_is_about_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7.resolved", "namespace": "shop"},
+        "metadata": {
+            "name": "portreeve.7.resolved", "namespace": "shop",
+            "annotations": {"portreeve/finding": "listener-on-node-port/loses"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
