@@ -33,4 +33,5 @@ mod snapshots;
 mod threads;
 mod unread;
 mod verdicts;
+mod what_if;
 mod worlds;

@@ -10,7 +10,7 @@ use portreeve_facts::{
     healthy::{daemon, held, objects, proxy_holder, seen},
 };
 use portreeve_report::{CheckResult, Report, npd_line};
-use portreeve_rules::{findings::Severity, ledger::Board};
+use portreeve_rules::{RULES, Rule, findings::Severity, ledger::Board};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
@@ -266,7 +266,16 @@ const INPUTS: [Input; 41] = [
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
 ];
 
-const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
+const HOW: [Why; 8] = [
+    Why::Unreachable,
+    Why::NotPermitted,
+    Why::TimedOut,
+    Why::Malformed,
+    Why::Torn,
+    Why::Stale,
+    Why::TooMuch,
+    Why::NotYet,
+];
 
 /// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
 /// still right.
@@ -380,9 +389,21 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
+/// Whether the rule with this name reports *unknown*, and `check --rule` does not end with *clear*. If only a right is
+/// missing, the result may be *clear*.
+fn is_open(snapshot: &Snapshot, board: &Board, name: &str, why: Why) -> bool {
+    let is_it = |id, variant| reported_by(id, variant) == name;
+    let rules: Vec<&'static Rule> = RULES.iter().copied().filter(|it| is_it(it.name(), it.variants[0])).collect();
+    let findings = board.findings.iter().filter(|it| is_it(it.key.rule, it.key.variant)).cloned().collect();
+    let unknown = board.unknown.iter().filter(|it| is_it(it.rows.rule, it.rows.variants[0])).cloned().collect();
+    let board = Board { findings, unknown };
+    let report = Report { rules: &rules, ..Report::of(snapshot, &board) };
+    !board.unknown.is_empty() && (why == Why::NotPermitted || report.result() != CheckResult::Clear)
+}
+
 /// Removes each input in turn, and adds the errors to `complaints`. A new finding or a more severe finding is an error.
-/// If a finding disappears or becomes milder, its rule must report *unknown*. A clear result must name the unread
-/// input. Returns the number of removed inputs.
+/// If a finding disappears or becomes milder, its rule must report *unknown*, and must not end with *clear*. A clear
+/// result must name the unread input. Returns the number of removed inputs.
 pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
     let with_all = severities(&board(whole).findings);
     let mut asked = 0;
@@ -404,8 +425,7 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
         }
         for (pair, severity) in with_all.iter().filter(|(pair, severity)| without.get(*pair) < Some(severity)) {
             let rule = pair.split(' ').next().expect("a rule");
-            let doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == rule);
-            if *severity > Severity::Info && !doubted && !admits(&board, pair) {
+            if *severity > Severity::Info && !admits(&board, pair) && !is_open(&snapshot, &board, rule, why) {
                 let left = without.get(pair);
                 complaints.push(format!("{case}\n  gone or milder without a doubt: {severity:?} {pair}, is {left:?}"));
             }
