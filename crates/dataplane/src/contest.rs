@@ -481,15 +481,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let near = EVERY.iter().chain([&place.1.ip]).filter_map(|ip| by_address.get(ip));
         // The set sorts the indexes in the order of the claims.
         let near: BTreeSet<usize> = near.flatten().copied().collect();
-        let mut found = Vec::new();
-        for index in near {
-            let Claim::Listener(socket, _) = self.contenders[index].claim else { continue };
-            let is_behind = self.sockets(&found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
-            if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
-                found.push(index);
-            }
-        }
-        found
+        let sockets = near.into_iter().filter_map(|index| match self.contenders[index].claim {
+            Claim::Listener(socket, _) => Some(((index, socket), rank(socket), group(socket))),
+            _ => None,
+        });
+        let interfaces = self.addressed.interfaces;
+        let found = first_of_each_owner(sockets, |(_, socket)| takes(case, socket, place, interfaces));
+        found.into_iter().map(|(index, _)| index).collect()
     }
 
     /// The claims that are no listeners, each with its index.
@@ -808,6 +806,24 @@ fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(us
     claims.iter().copied().filter(|(_, outcome)| !loses(*outcome)).collect()
 }
 
+/// The first socket of each owner that takes the connection. Each socket has its rank and its owner, and the best rank
+/// comes first: sockets with another rank than the first result are left out.
+fn first_of_each_owner<T, R: PartialEq, O: Ord>(
+    sockets: impl Iterator<Item = (T, R, O)>,
+    mut takes: impl FnMut(&T) -> bool,
+) -> Vec<T> {
+    let (mut found, mut best, mut owners) = (Vec::new(), None, BTreeSet::new());
+    for (socket, rank, owner) in sockets {
+        let is_behind = best.as_ref().is_some_and(|best| *best != rank) || owners.contains(&owner);
+        if !is_behind && takes(&socket) {
+            best.get_or_insert(rank);
+            owners.insert(owner);
+            found.push(socket);
+        }
+    }
+    found
+}
+
 /// The kernel prefers a socket on one address, then a socket on the packet's device, then a socket of IPv4 (Linux
 /// net/ipv4/inet_hashtables.c and net/ipv4/udp.c, `compute_score`). The preferred socket has the smallest rank.
 fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
@@ -826,4 +842,45 @@ fn kind(socket: &Socket) -> usize {
 
 pub(super) fn alike(it: &Socket) -> Alike {
     (it.protocol, it.local_port, it.local, it.device, it.family, it.v6only)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, cmp::Ordering};
+
+    use super::*;
+
+    /// An owner that counts its comparisons.
+    #[derive(PartialEq, Eq)]
+    struct Counted<'c>(u32, &'c Cell<usize>);
+
+    impl Ord for Counted<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    #[test]
+    fn of_thousands_of_owners_each_is_compared_with_a_few_others() {
+        const OWNERS: u32 = 4_096;
+        let compared = Cell::new(0);
+        let sockets = (0..OWNERS).map(|owner| (owner, (), Counted(owner, &compared)));
+        assert!(first_of_each_owner(sockets, |_| true).into_iter().eq(0..OWNERS));
+        assert!(compared.get() < OWNERS as usize * 256, "{} comparisons", compared.get());
+    }
+
+    #[test]
+    fn of_one_owner_and_of_a_worse_rank_one_socket_is_enough() {
+        let sockets = || [("a", 0, 7), ("b", 0, 7), ("c", 0, 8), ("d", 1, 9)].into_iter();
+        assert_eq!(first_of_each_owner(sockets(), |_| true), ["a", "c"]);
+        assert_eq!(first_of_each_owner(sockets(), |it| *it != "a"), ["b", "c"]);
+        assert_eq!(first_of_each_owner(sockets(), |it| *it == "d"), ["d"]);
+    }
 }

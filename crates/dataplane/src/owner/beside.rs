@@ -1,17 +1,16 @@
 //! Other users of a port number. These users get no new connections to the port of this node.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::super::{
     by_port::Port,
     cilium::serves_here,
     claim::ClaimKind,
-    need::Addresses,
     owners::owner_name,
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Clients, Protocol, Service, Socket, State, Unread, if_requested};
+use portreeve_facts::{Clients, Family, Protocol, Service, Socket, State, Unread, if_requested};
 
 /// The kind of a user of a port number that gets no new connections to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +65,12 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
     let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
     let has_listener = !listeners.is_empty();
     // A listener on another address did not accept the connection.
+    let bound: BTreeSet<IpAddr> = listeners.iter().map(|it| it.local.to_canonical()).collect();
+    let everywhere = Family::BOTH
+        .map(|family| listeners.iter().any(|it| it.local.is_unspecified() && it.serves(family) != Some(false)));
     let may_be_accepted = |it: &&Socket| {
-        let local = Addresses::One(it.local.to_canonical());
-        listeners.iter().any(|listener| local.meets(listener) != Some(false))
+        let local = it.local.to_canonical();
+        bound.contains(&local) || everywhere[Family::of(local).index()]
     };
     let read = if_requested(snapshot.kernel.clients.get());
     let listed = read.as_ref().ok().copied().flatten();
