@@ -39,13 +39,14 @@ pub trait List {
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
     /// If the list equals `expected`, replaces the list by the ports in `first` and `then`. Returns whether the list
-    /// was equal. A long list is written in parts: first the parts of `first`.
+    /// equalled `expected`. A long list is written in parts: first the parts of `first`.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
-    /// Whether the guard can write these ports in one part. If so, other processes see either the old or the new list.
+    /// Whether the guard can write these ports in one part. If the guard writes only one part, other processes see
+    /// either the old or the new list.
     fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 
