@@ -58,7 +58,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         filled = *services;
         let is_promised = *services == SERVICES[2];
         let promise = if is_promised { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
-        // Each start maps a different number of pages of the program's file, so a promise needs several starts.
+        // Each start of the agent maps a different number of pages of the program's file. So a promised value is
+        // measured at several starts.
         let starts =
             (0..if is_promised { 3 } else { 1 }).map(|_| settled(binary, &cluster, filled, &directory).resident);
         let row = resident(services, SOCKETS[0], starts, promise);

@@ -1,4 +1,4 @@
-//! The dashboards in `dashboards/`. They pass the checks of Grafana's linter, and their metrics exist.
+//! The dashboards in `dashboards/` pass the checks of Grafana's linter, and the metrics in their queries exist.
 
 use std::{
     collections::BTreeSet,
@@ -206,7 +206,7 @@ fn links_lead_to_pages_and_runbooks() {
         let text = dashboard(name).to_string();
         let targets = text.split("docs/").skip(1).map(|rest| rest.split(".md").next().unwrap_or_default());
         for target in targets {
-            // Grafana replaces these variables with the rule or the runbook of a row.
+            // Grafana replaces the two variables with the rule and the runbook of a row.
             let target = target
                 .replace("${__data.fields.Rule}", "listener-on-node-port")
                 .replace("${__data.fields.Runbook}", "PortreeveInfoFinding");

@@ -55,7 +55,8 @@ pub trait List {
     /// If the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
-    /// Whether the guard can write these ports in one part. If so, other processes see either the old or the new list.
+    /// Whether the guard can write these ports in one part. If the guard writes only one part, other processes see
+    /// either the old or the new list.
     fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 

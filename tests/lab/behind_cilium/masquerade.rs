@@ -1,5 +1,5 @@
-//! Connections that leave a pod, and leave the node with the node's address. iptables or Cilium itself masquerades
-//! these connections.
+//! Connections from a pod to another host. iptables or Cilium itself masquerades the connections: the node's address
+//! replaces the pod's address.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 

@@ -53,7 +53,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
     }
 
     // The API server refuses to create a Service that has one nodePort for two ports. The API server accepts a change
-    // that gives an existing Service such ports.
+    // that gives an existing Service one nodePort for two ports.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

@@ -47,8 +47,8 @@ const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
 /// The greatest number of binds that are judged in a minute. For each judged bind, the thread reads all control groups,
 /// even if the bind is harmless.
 const JUDGED: usize = 100;
-/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The reason is that
-/// the next pod of a DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the
+/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The next pod of a
+/// DaemonSet may bind the port before the guard has read the pod. After a proxy that listened on NodePorts ends, the
 /// hook allows all binds for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -301,8 +301,8 @@ impl Follower {
         }
     }
 
-    /// Lets the kernel refuse binds for some more time. Without another call, the kernel then allows all binds. Also
-    /// counts lost records.
+    /// Lets the kernel refuse binds for some more time. When the time ends, the kernel allows all binds, unless this
+    /// function is called again. Also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.inputs.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -443,7 +443,8 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
-/// The group of a restarting proxy cannot be read for a moment. During this moment, the last known group stays.
+/// The group of a restarting proxy cannot be read for a moment. Until the group can be read, the guard keeps the last
+/// known group.
 fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
     if let Some(group) = seen.known(Unread::Chooses) {
         *last = Some(group.clone());
