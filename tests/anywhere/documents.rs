@@ -176,8 +176,8 @@ fn the_supported_versions_are_those_that_tests_run() {
         assert_eq!(shown, pins, "{part}: the pinned versions");
         folders.extend(of_part);
         // If the supported versions are a range, the newest tested version must be the end of the range. If several
-        // versions are tested, the oldest must be the start of the range. The row of Helm is no range: it has two major
-        // versions.
+        // versions are tested, the oldest must be the start of the range. The row of Helm has two major versions, not a
+        // range.
         let (ends, is_open) = (versions(&supported), supported.ends_with("or later"));
         if let ([first, ..], false) | ([first], true) = (&ends[..], is_open) {
             let is_of = |end: &str, pin: &String| pin.starts_with(&format!("{end}."));

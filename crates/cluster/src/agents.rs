@@ -214,7 +214,8 @@ impl Agents {
         self.server.bytes(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
-                // The agent's answer says only that the token is missing. This `Gap` adds why there is no token.
+                // The agent's answer says only that the token is missing. This `Gap` adds the reason why the token is
+                // missing.
                 (Err(gap), Error::Status { code: 401, .. }) => {
                     let detail = format!("no token for agents: {}; without a token: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
@@ -229,8 +230,8 @@ impl Agents {
     }
 }
 
-/// Every listed pod counts as an agent. This includes pods without a node, pods that the kubelet refused, and pods that
-/// cannot be decoded.
+/// Every listed pod counts as an agent. Pods without a node, pods that the kubelet refused, and pods that cannot be
+/// decoded also count.
 fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
     let mut facts = FactsBuilder::default();
     let decoded = decode::<objects::Pod>(object);

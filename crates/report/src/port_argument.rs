@@ -50,8 +50,9 @@ impl PortArgument {
 
     /// The owners of the port in a snapshot, and the advice. `refused` is true if the API server refused this port for
     /// a Service. `free` is a free port. A protocol is left out if the port has no claimants and no other users with
-    /// this protocol. Unread users that an earlier protocol lists do not count. If all protocols would be left out, the
-    /// first protocol is listed. If the answer for a protocol is unknown, the missing input is listed as unread.
+    /// this protocol. A possible user does not count if the list of an earlier protocol has the same user. If all
+    /// protocols would be left out, the first protocol is listed. If the answer for a protocol is unknown, the missing
+    /// input is listed as unread.
     ///
     /// # Errors
     /// When the answer is unknown for every protocol, because a fact is missing.
@@ -69,7 +70,7 @@ impl PortArgument {
         all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
         let mut claimed: Vec<Ownership> = Vec::new();
         for one in &all {
-            // Unread users are often equal for all protocols, so they are listed once.
+            // Possible users are often equal for all protocols, so the report lists each possible user once.
             let is_said =
                 |it: &Beside| it.kind == BesideKind::Possible && claimed.iter().any(|other| other.beside.contains(it));
             if !one.claimants.is_empty() || !one.beside.iter().all(is_said) {

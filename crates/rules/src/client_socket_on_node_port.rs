@@ -101,8 +101,8 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers of IPVS, or the reason why they were not read. If they were not read, the rule uses the
-    /// proxy's settings instead.
+    /// The virtual servers of IPVS, or the reason why they were not read. If the virtual servers were not read, the
+    /// rule uses the proxy's settings instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 

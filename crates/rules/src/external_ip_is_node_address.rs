@@ -191,8 +191,8 @@ impl Here<'_, '_> {
         owners.iter().any(|(node, _)| self.is_own(node, claim.ip))
     }
 
-    /// Whether this node has the address beside its own addresses: this node's Node does not list the address, and no
-    /// Node has it as first InternalIP. The status of another Node may still list a virtual address that moved here.
+    /// Whether the address is additional: this node's Node object does not list the address, and the address is not the
+    /// first InternalIP of any Node. The status of another Node may still list a virtual address that moved here.
     fn is_beside(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         !self.is_listed_here(claim, owners) && !owners.iter().any(|(node, _)| is_main(node, claim.ip))
     }
@@ -286,7 +286,7 @@ impl Here<'_, '_> {
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
         // In another mode, an earlier ipvs proxy left the address on this node. Other nodes may not have the address,
-        // so the evidence stays about this node.
+        // so the evidence is only about this node.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         let evidence = self.with_facts(evidence, claim, owners);
         let Some((_, by, pool)) = self.announcer(claim, owners) else { return evidence };
@@ -431,15 +431,15 @@ fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// Marks the problem as a problem of the cluster. An address that is only on a link of this node stays a problem of
-/// this node, because other nodes do not know the address.
+/// Marks the problem as a problem of the cluster. If no Node lists the address, the problem remains a problem of this
+/// node, because other nodes do not know the address.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
 /// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
-/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to such addresses are
-/// judged, InternalIPs before others. The remedies cover only the judged addresses.
+/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to addresses of other
+/// Nodes are judged, and claims to InternalIPs come first. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();

@@ -14,7 +14,7 @@ pub(super) enum Winner {
     Both,
     /// The pod, as long as the Service has no endpoint.
     PodForNow,
-    /// Either the Service or the pod. It is not known which of the two.
+    /// Portreeve does not know whether the Service or the pod gets the connections.
     Undefined,
     Service,
     Pod,

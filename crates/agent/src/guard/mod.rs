@@ -414,7 +414,8 @@ impl Guard {
         let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
-        // While the API server does not answer, a watch keeps its last objects. After `OLD_VIEW`, they count as unread.
+        // While the API server does not answer, a watch keeps its last objects. After `OLD_VIEW`, these objects count
+        // as unread.
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
         self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));

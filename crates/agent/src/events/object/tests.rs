@@ -293,7 +293,7 @@ proptest! {
     }
 }
 
-/// Long texts. They contain characters that are invisible, that reorder text or that need four bytes.
+/// Long texts. The texts contain invisible characters, characters that reorder text, and characters of four bytes.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![".{0,40}", "[a-zäß日🦀\n\t\u{202e}\u{200b}\u{feff}\u{2066}\u{1b}]{0,1500}"]
 }
