@@ -18,8 +18,8 @@ use crate::{
     fake::{After, Fake, Reply},
     said,
     watch::{
-        A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, names, start, start_within, timing,
-        until, whole,
+        A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, is_watch_of_services, names, start,
+        start_within, timing, until, whole,
     },
 };
 
@@ -317,10 +317,6 @@ async fn gets_fewer_and_fewer_requests(
     sleep(Duration::from_millis(600)).await;
     let after = requests();
     assert!((after - before) as u64 <= most_in(begun.elapsed(), 160), "{code}: {before} and then {after}");
-}
-
-fn is_watch_of_services(path: &str) -> bool {
-    path.starts_with("/api/v1/services?") && is_watch(path)
 }
 
 #[tokio::test]
