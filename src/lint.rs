@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{ValueEnum, builder::PossibleValue};
 use ipnet::IpNet;
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
@@ -174,8 +175,8 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let (mut around, not_named) = match &against {
-            None => (alone(), None),
+        let (mut around, not_named, looked_at) = match &against {
+            None => (alone(), None, None),
             Some(what) => around(what, options)?,
         };
         let not_named = not_named.filter(|_| namespace.is_none());
@@ -238,6 +239,7 @@ impl Args {
             skipped,
             range,
             against,
+            looked_at,
             namespace: not_named,
             min_severity,
         })
@@ -256,13 +258,15 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
 }
 
 /// The objects to compare manifests with. For a cluster, the second value is the namespace that kubectl and Helm use
-/// for objects without a namespace.
-fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Option<String>)> {
+/// for objects without a namespace. The third value is the time at which the cluster or a node was read. A file of
+/// objects has no time.
+fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Option<String>, Option<Timestamp>)> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());
         if source == ClusterSource::None {
             bail!("--against cluster: no cluster is configured, wanted --kubeconfig, $KUBECONFIG or ~/.kube/config");
         }
+        let looked_at = now();
         let progress = Progress::start();
         progress.show("reading the cluster");
         let read = cluster::read_with_namespace(&source, None, "").context("starting the runtime")?;
@@ -273,14 +277,16 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<(Snapshot, Opti
             UNREAD_PODS.clone_into(&mut gap.detail);
         }
         let namespace = namespace.map(|it| if names::is_label(&it) { it } else { "default".to_owned() });
-        return Ok((Snapshot { cluster: facts, ..alone() }, namespace));
+        return Ok((Snapshot { cluster: facts, ..alone() }, namespace, Some(looked_at)));
     }
     let input = Input::from(what.to_owned());
     if is_snapshot(&input).with_context(|| format!("--against {input}"))? {
-        return Ok((snapshot_files::read(what)?, None));
+        let snapshot = snapshot_files::read(what)?;
+        let looked_at = snapshot.at;
+        return Ok((snapshot, None, Some(looked_at)));
     }
     let facts = cluster::read_now(&ClusterSource::Files(vec![input]), None, "").context("starting the runtime")?;
-    Ok((Snapshot { cluster: facts, ..alone() }, None))
+    Ok((Snapshot { cluster: facts, ..alone() }, None, None))
 }
 
 /// Whether a file is a snapshot: one JSON object with the schema of snapshots. The file is read again later.

@@ -46,6 +46,9 @@ const OBSERVER: &str = "observer";
 const PLACES: usize = 20_000;
 /// The greatest number of writes that an agent may send in a second while nothing happens.
 const MOST_WRITES: f64 = 0.02;
+/// The greatest number of reads that an agent sends in the time `WHILE`, while nothing happens. An agent reads settings
+/// and Nodes only every ten minutes.
+const MOST_READS_AT_REST: f64 = 0.39;
 /// The greatest number of reads that an agent sends at its start. If many agents start at once, a busy server refuses
 /// reads. Then the agents also repeat reads that were not refused.
 const MOST_READS: f64 = 11.0;
@@ -85,6 +88,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let each = (watches(fleet.cluster.api()) - own) / size as f64;
     fleet.rows.push(Row::alone("watches of an agent", "watches", [each], Promise::AtMost(MOST_WATCHES)));
     let writes = fleet.during("at rest", |_| thread::sleep(wait));
+    fleet.promise_reads("at rest", MOST_READS_AT_REST);
     let rate = writes / wait.as_secs_f64();
     fleet.rows.push(Row::alone(
         "writes a second of an agent at rest",
@@ -101,14 +105,14 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     fleet.tell_of_memory("after that");
     fleet.outage(away);
     fleet.tell_of_memory("after an outage");
-    fleet.during("while all agents are restarted, one by one", |fleet| {
+    let restarts = "while all agents are restarted, one by one";
+    fleet.during(restarts, |fleet| {
         for number in 0..size {
             fleet.agents[number] = fleet.agent(number);
             fleet.ready(number);
         }
     });
-    let of_restart = |row: &&mut Row| row.what.starts_with("reads of an agent") && row.what.ends_with("one by one");
-    fleet.rows.iter_mut().find(of_restart).expect("a row").promise = Promise::AtMost(MOST_READS);
+    fleet.promise_reads(restarts, MOST_READS);
     fleet.incident();
     fleet.rows
 }
@@ -266,6 +270,12 @@ impl<'a> Fleet<'a> {
             self.rows.push(Row::alone(format!("{of} of an agent {what}"), unit, [value], Promise::None));
         }
         writes
+    }
+
+    fn promise_reads(&mut self, when: &str, most: f64) {
+        let what = format!("reads of an agent {when}");
+        let row = self.rows.iter_mut().find(|row| row.what == what);
+        row.expect("the row of these reads").promise = Promise::AtMost(most);
     }
 
     fn tell_of(&self, what: &str, asked: &[Asked]) {

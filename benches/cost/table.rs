@@ -19,11 +19,10 @@ const HEAD: &str = "| what | Portreeve | against | takes, ms | ratio | promised 
 
 /// These rows promise nothing, but they are in the documentation: `docs/cost.md` is about them. `target/bench.json` has
 /// all rows.
-const WITHOUT_PROMISE: [&str; 7] = [
+const WITHOUT_PROMISE: [&str; 6] = [
     "compared with ss -Htan",
     "of curl",
     "of kube-proxy",
-    "reads of an agent at rest",
     "resident memory with ",
     "the image",
     "traffic of an agent at rest",

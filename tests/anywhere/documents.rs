@@ -124,6 +124,14 @@ fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
 }
 
+/// Pages of rules name the interval of polls. The crate `report` cannot use a constant of the crate `cluster`.
+#[test]
+fn the_pages_of_rules_have_the_interval_at_which_an_agent_polls() {
+    let minutes = WatchTiming::default().poll_interval.as_secs() / 60;
+    let said = format!("An agent reads Nodes every {minutes} minutes.");
+    assert!(text("docs/rules/address-held-twice.md").contains(&said), "{said}");
+}
+
 /// The rows of SUPPORT.md whose last column has versions of programs. For each row: its name, and its programs in
 /// `tools/versions`, the oldest version first.
 const RUN: [(&str, &[&str]); 8] = [

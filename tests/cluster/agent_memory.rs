@@ -6,6 +6,10 @@ use std::{
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +26,7 @@ use tempfile::TempDir;
 use crate::{
     api::small,
     fake::{Fake, Reply},
-    watch::{A, calm, errors, is_list, is_watch, names, start, until},
+    watch::{A, calm, errors, is_list, is_watch, is_watch_of_services, names, start, until},
 };
 
 const SERVICES: u32 = 50_000;
@@ -65,11 +69,15 @@ fn pod(n: u32) -> String {
     )
 }
 
-fn large() -> Fake {
+/// If `expires` is true, the server refuses the next watch of Services, because the version of the watch is gone.
+fn large(expires: Arc<AtomicBool>) -> Fake {
     let services = list_of("Service", (0..SERVICES).map(service));
     let slices = list_of("EndpointSlice", (0..SERVICES).map(slice));
     let pods = list_of("Pod", (0..100).map(pod));
     Fake::new(move |path, _| match path {
+        path if is_watch_of_services(path) && expires.swap(false, Ordering::SeqCst) => Reply::Refused(410),
+        // After a watch of more than ten seconds, the agent requests the next watch at once.
+        path if is_watch_of_services(path) => Reply::Slow(vec![String::new()], Duration::from_secs(11)),
         path if is_watch(path) => calm(path),
         path if path.starts_with("/api/v1/services?") => Reply::Json(services.clone()),
         path if path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") => Reply::Json(slices.clone()),
@@ -149,19 +157,24 @@ impl Drop for Agent {
     }
 }
 
+fn wait_for_requests(fake: &Fake, what: &str, fit: impl Fn(&[String]) -> bool) {
+    let begun = Instant::now();
+    while !fit(&fake.requests()) {
+        assert!(begun.elapsed() < SOON, "{what}: {:?}", fake.requests());
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
-    let fake = large();
+    let expires = Arc::new(AtomicBool::new(false));
+    let fake = large(Arc::clone(&expires));
     let agent = Agent::of(&fake);
     let seen = agent.wait_for("/snapshot", |text| text.contains("\"service-49999\"") && text.contains("\"pod-99\""));
     assert!(seen.contains("\"pods_at\":"), "the scan has the time at which Pods were confirmed");
     drop(seen);
     let is_of_slices = |path: &String| path.starts_with("/apis/discovery.k8s.io/v1/endpointslices?") && is_watch(path);
-    let begun = Instant::now();
-    while !fake.requests().iter().any(is_of_slices) {
-        assert!(begun.elapsed() < SOON, "endpoints are read: {:?}", fake.requests());
-        thread::sleep(Duration::from_millis(100));
-    }
+    wait_for_requests(&fake, "endpoints are read", |requests| requests.iter().any(is_of_slices));
     let arriving = agent.peak();
     thread::sleep(Duration::from_secs(3));
     let resting = agent.peak();
@@ -175,9 +188,20 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
         }
     });
     let asked = agent.peak();
-    println!("{arriving} KiB while the list arrives, {resting} at rest, {asked} during requests");
-    assert!(arriving.max(resting).max(asked) < LIMIT, "{arriving}, {resting}, {asked} KiB");
+
+    // The agent lists Services again, in their present state, while it still has the old state.
+    expires.store(true, Ordering::SeqCst);
+    wait_for_requests(&fake, "Services are listed and watched again", |requests| {
+        let is_list_again = |path: &&String| is_list(path) && path.contains("?limit=");
+        requests.iter().skip_while(|path| !is_list_again(path)).any(|path| is_watch_of_services(path))
+    });
+    thread::sleep(Duration::from_secs(3));
+    let again = agent.peak();
+    println!("{arriving} KiB during the first list, {resting} at rest, {asked} during requests, {again} in a new list");
+    assert!(arriving.max(resting).max(asked).max(again) < LIMIT, "{arriving}, {resting}, {asked}, {again} KiB");
     assert!(2 * asked <= 3 * resting, "{resting} KiB at rest, {asked} during requests");
+    // The new list takes unchanged Services from the old state.
+    assert!(4 * again <= 5 * resting, "{resting} KiB at rest, {again} with a new list");
 }
 
 /// Fault (API server): the agent does not have enough memory for all objects of a kind

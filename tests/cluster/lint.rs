@@ -78,6 +78,8 @@ fn an_object_without_a_namespace_is_in_the_namespace_of_the_context() {
     let (_, stdout, _) = Plugin::new().run(&fake, &[&arguments[..], &["--output", "json"]].concat());
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(document["namespace"], "shop");
+    let looked_at = document["lookedAt"].as_str().expect("a time");
+    assert!(looked_at.parse::<jiff::Timestamp>().is_ok(), "{looked_at}");
     assert!(document["against"].as_str().is_some_and(|it| !it.contains("objects")), "it is a name: {stdout}");
     let (_, stdout, _) = Plugin::new().run(&fake, &["lint", path, "--against", "cluster"]);
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");

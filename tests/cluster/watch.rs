@@ -100,6 +100,10 @@ pub(crate) fn is_list(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && !is_watch(path)
 }
 
+pub(crate) fn is_watch_of_services(path: &str) -> bool {
+    path.starts_with("/api/v1/services?") && is_watch(path)
+}
+
 pub(crate) fn event(word: &str, object: &str, version: u32) -> String {
     let object = object.replacen(r#""name""#, &format!(r#""resourceVersion":"{version}","name""#), 1);
     format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")

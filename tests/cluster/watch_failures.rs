@@ -19,8 +19,8 @@ use crate::{
     fake::{After, Fake, Reply},
     said,
     watch::{
-        A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, names, start, start_within, timing,
-        until, whole,
+        A, B, PATIENT, View, about, calm, errors, event, from, is_list, is_watch, is_watch_of_services, names, start,
+        start_within, timing, until, whole,
     },
 };
 
@@ -302,23 +302,58 @@ async fn a_server_that_lost_its_latest_versions_is_read_in_its_present_state() {
     until(&views, "the remaining Services", |view| names(view) == ["a"] && whole(view)).await;
 }
 
+/// The server answers with failures of this code. The requests that `is_counted` selects become fewer and fewer.
+async fn gets_fewer_and_fewer_requests(
+    code: &str,
+    is_counted: fn(&str) -> bool,
+    answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
+) {
+    let fake = Fake::new(answer);
+    let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
+    let (_watch, views) = start_within(&fake, PATIENT, slow);
+    until(&views, "failures", |view| errors(view, Resource::Services, code) >= 5).await;
+    // Each further wait is at least 160 ms, and twice as long as the wait before.
+    let requests = || fake.requests().iter().filter(|path| is_counted(path)).count();
+    let (begun, before) = (Instant::now(), requests());
+    sleep(Duration::from_millis(600)).await;
+    let after = requests();
+    assert!((after - before) as u64 <= most_in(begun.elapsed(), 160), "{code}: {before} and then {after}");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_every_list_gets_fewer_and_fewer_requests() {
+    let failures: [(&str, fn() -> Reply); 3] = [
+        ("403", || Reply::Status(403, "forbidden")),
+        ("500", || Reply::Status(500, "etcd is gone")),
+        ("malformed", || Reply::Html("<html>Log in</html>")),
+    ];
+    for (code, fails) in failures {
+        let answer = move |path: &str, _| if is_list(path) { fails() } else { calm(path) };
+        gets_fewer_and_fewer_requests(code, is_list, answer).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_every_watch_gets_fewer_and_fewer_requests() {
+    // The connection breaks before the first line, or inside a line.
+    let failures: [(&str, fn() -> Reply); 2] = [
+        ("unreachable", || Reply::Torn("")),
+        ("malformed", || Reply::Watch(vec!["{\"type\":\"ADDED\",\"obj".to_owned()], After::Ends)),
+    ];
+    for (code, fails) in failures {
+        let answer = move |path: &str, _| if is_watch_of_services(path) { fails() } else { calm(path) };
+        gets_fewer_and_fewer_requests(code, is_watch_of_services, answer).await;
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_requests() {
     const GONE: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"no\",\"code\":500}}\n";
-    let fake = Fake::new(|path, _| match path {
-        path if path.starts_with("/api/v1/services?") && is_watch(path) => {
-            Reply::Watch(vec![event("BOOKMARK", A, 2), GONE.to_owned()], After::Ends)
-        }
+    gets_fewer_and_fewer_requests("500", is_watch_of_services, |path, _| match path {
+        path if is_watch_of_services(path) => Reply::Watch(vec![event("BOOKMARK", A, 2), GONE.to_owned()], After::Ends),
         path => calm(path),
-    });
-    let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
-    let (_watch, views) = start_within(&fake, PATIENT, slow);
-    until(&views, "failures", |view| errors(view, Resource::Services, "500") >= 5).await;
-    // Each further wait is at least 160 ms, and twice as long as the wait before.
-    let (before, begun) = (errors(&View::of(&views), Resource::Services, "500"), Instant::now());
-    sleep(Duration::from_millis(600)).await;
-    let after = errors(&View::of(&views), Resource::Services, "500");
-    assert!(after - before <= most_in(begun.elapsed(), 160), "{before} and then {after}");
+    })
+    .await;
 }
 
 /// Fault (API server): the server, or a proxy in front of the server, ends every watch at once, without an error
@@ -328,7 +363,7 @@ async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_req
 #[tokio::test]
 async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() {
     let fake = Fake::new(|path, _| match path {
-        path if is_watch(path) && path.starts_with("/api/v1/services?") => Reply::Watch(vec![], After::Ends),
+        path if is_watch_of_services(path) => Reply::Watch(vec![], After::Ends),
         path => calm(path),
     });
     // If a watch lives for ten times the first wait, the waits begin again with the first wait. An empty watch ends
@@ -336,7 +371,7 @@ async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() 
     let first_backoff = Duration::from_millis(100);
     let slow = WatchTiming { first_backoff, max_backoff: Duration::from_secs(600), ..timing() };
     let (_watch, views) = start_within(&fake, PATIENT, slow);
-    let watches = || fake.requests().iter().filter(|path| is_watch(path) && path.contains("/services?")).count();
+    let watches = || fake.requests().iter().filter(|path| is_watch_of_services(path)).count();
     until(&views, "watches", |_| watches() >= 4).await;
     // Each further wait is at least 400 ms, and twice as long as the wait before.
     let (before, begun) = (watches(), Instant::now());

@@ -15,9 +15,9 @@ use crate::{
 const LOOKS: Duration = Duration::from_secs(75);
 /// The greatest number of requests about Events in one second of an incident, by all agents together.
 const BUSIEST: f64 = 250.0;
-/// The greatest number of Events of an incident. Each of the five slots may write a second Event, because a new hour
-/// may begin.
-const EVENTS: f64 = 10.0;
+/// The greatest number of Events of an incident: one for each of the five slots, and one more. The hours of two slots
+/// begin 12 minutes apart. So in the time `LOOKS`, a new hour begins for at most one slot.
+const EVENTS: f64 = 6.0;
 
 impl Fleet<'_> {
     pub(super) fn incident(&mut self) {

@@ -14,6 +14,8 @@ use super::{
     requests::{JSON, Server, encoded},
 };
 
+/// The number of objects in a page, as in kubectl. The objects are parsed while the page arrives, and none of its bytes
+/// are kept. So a smaller page would save no memory, but would need more requests.
 const PAGE: usize = 500;
 /// The longest time for a whole list. A separate limit (`Limits::silence`) applies to the wait for the next part of the
 /// list.

@@ -1,14 +1,22 @@
 //! The rules as text. There are three forms: a list, a page for the terminal, and a page in Markdown.
 
+use std::collections::BTreeSet;
+
 use super::{
     OLDEST_CONNECTIONS, Style,
     terminal::{Ink, wrap},
 };
+use portreeve_facts::Source;
 use portreeve_rules::{
     RULES,
     ids::{IDS, Id, Variant},
     lint::lint_rules,
 };
+
+/// The time between two polls of an agent, in minutes (`poll_interval` of the crate `cluster`).
+const POLL: u64 = 10;
+/// The polled facts that an agent reads equally often in each cluster.
+const POLLED: [(Source, &str); 2] = [(Source::Nodes, "Nodes"), (Source::NodePortRange, "the NodePort range")];
 
 /// The list of all rules as a table, in reading order.
 pub fn rules_table(style: &Style, headings: bool) -> String {
@@ -72,16 +80,28 @@ pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n{}", id.page, variants(id), id.name.reason(), age(id))
 }
 
-/// A sentence about the age of connections. Empty for a rule that does not use connections.
+/// Sentences about facts that an agent does not read in each scan. Empty for a rule that uses no such facts.
 fn age(id: &Id) -> String {
-    let mut rules = RULES.iter().filter(|rule| rule.name() == id.name);
-    match rules.any(|rule| rule.needs.iter().chain(rule.uses).any(|source| source.walks_connections())) {
-        true => format!(
-            "\nIn an agent's scan, connections may be up to {} minutes old.\n",
-            OLDEST_CONNECTIONS.as_secs() / 60
-        ),
-        false => String::new(),
-    }
+    let rules = RULES.iter().filter(|rule| rule.name() == id.name);
+    let sources: BTreeSet<Source> = rules.flat_map(|rule| rule.needs.iter().chain(rule.uses)).copied().collect();
+    let walks = sources.iter().any(|source| source.walks_connections());
+    let polled: Vec<&str> =
+        POLLED.into_iter().filter(|(source, _)| sources.contains(source)).map(|(_, words)| words).collect();
+    let sentences = [
+        walks.then(|| {
+            let minutes = OLDEST_CONNECTIONS.as_secs() / 60;
+            format!("In an agent's scan, connections may be up to {minutes} minutes old.")
+        }),
+        (!polled.is_empty()).then(|| format!("An agent reads {} every {POLL} minutes.", polled.join(" and "))),
+        sources.contains(&Source::WaitingPods).then(|| {
+            format!(
+                "An agent reads waiting Pods every {POLL} minutes (every minute while Pods wait), and less often with more \
+                 than 500 Nodes."
+            )
+        }),
+    ];
+    let sentences: Vec<String> = sentences.into_iter().flatten().collect();
+    if sentences.is_empty() { String::new() } else { format!("\n{}\n", sentences.join(" ")) }
 }
 
 pub(super) enum Part {
@@ -128,5 +148,24 @@ mod tests {
         let dated = IDS.iter().filter(|id| documentation(id).ends_with(line)).map(|id| id.name.0);
         let wanted = "connection-on-port health-check-unserved ephemeral-ports-near-exhaustion masquerade-source-ports";
         assert_eq!(dated.collect::<Vec<_>>().join(" "), wanted);
+    }
+
+    #[test]
+    fn the_page_of_a_rule_about_polled_facts_says_how_often_an_agent_reads_them() {
+        let polled = IDS.iter().filter_map(|id| {
+            let page = documentation(id);
+            let (_, polled) = page.split_once("\nAn agent reads ")?;
+            Some((id.name.0, polled.split_once(" every 10 minutes")?.0.to_owned()))
+        });
+        let wanted = [
+            ("listener-on-node-port", "the NodePort range"),
+            ("address-held-twice", "Nodes"),
+            ("host-port-conflict", "Nodes and the NodePort range"),
+            ("pod-waits-for-port", "waiting Pods"),
+            ("ephemeral-range-overlap", "the NodePort range"),
+            ("node-port-range-crowded", "the NodePort range"),
+            ("node-port-range-mismatch", "the NodePort range"),
+        ];
+        assert_eq!(polled.collect::<Vec<_>>(), wanted.map(|(id, facts)| (id, facts.to_owned())));
     }
 }

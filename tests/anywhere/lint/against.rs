@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use portreeve_facts::{Cgroup, Gap, Owner, Pod, PodContainer, Reading, Snapshot, Source, Why};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{containers, found, lint, sentence, service, workload};
@@ -510,6 +510,21 @@ fn an_external_ip_is_compared_with_nodes_and_cluster_ips() {
     assert_eq!(in_network("192.0.3.0/24"), [""; 0]);
     let (code, _, stderr) = lint(&[("a.yaml", "")], &["a.yaml", "--service-cidr", "10.96.0.0/40"]);
     assert_eq!(code, 64, "{stderr}");
+}
+
+#[test]
+fn a_document_has_the_time_of_a_snapshot_and_no_time_of_a_file_of_objects() {
+    let world = healthy();
+    let snapshot = serde_json::to_string(&world).expect("a snapshot is JSON");
+    let manifest = service("api", "nodePort: 30001");
+    let files = [("a.yaml", manifest.as_str()), ("node.json", snapshot.as_str()), ("cluster.yaml", CLUSTER)];
+    let looked_at = |against: &str| {
+        let (_, stdout, stderr) = lint(&files, &["a.yaml", "-o", "json", "--against", against]);
+        let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+        document["lookedAt"].clone()
+    };
+    assert_eq!(looked_at("node.json"), format!("{:.0}", world.at));
+    assert_eq!(looked_at("cluster.yaml"), Value::Null);
 }
 
 #[test]

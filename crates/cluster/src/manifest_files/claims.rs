@@ -174,7 +174,10 @@ fn protocol(protocol: Option<&PortProtocol>) -> Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{manifest_files::tree, objects::decode};
+    use crate::{
+        manifest_files::tree,
+        objects::{Workload, decode},
+    };
 
     #[test]
     fn a_service_with_an_empty_type_gets_no_node_port() {
@@ -187,5 +190,56 @@ mod tests {
         };
         assert_eq!(refusal(""), Some(Refusal::NodePort));
         assert_eq!(refusal("NodePort"), None);
+    }
+
+    /// If a path did not lead to its field, the claim would have the place of a parent, without an error.
+    #[test]
+    fn each_path_leads_to_its_field_and_not_to_a_parent() {
+        let file = FileName::new("x.yaml".to_owned(), "x.yaml".into());
+        let lines = Lines { file: &file, first: 1, template: None };
+        let fields_at = |object: &Node, fields: &Fields| -> Vec<String> {
+            let claims = fields.claims.iter().chain(fields.refused.iter().map(|refused| &refused.claim));
+            claims.map(|claim| format!("{} {}", claim.path, object.at_field(&claim.path).value.in_words())).collect()
+        };
+
+        let ports = "[{name: web, port: 80, nodePort: 30080}, {name: web, port: 80}]";
+        let others = "healthCheckNodePort: 32000, externalIPs: [203.0.113.7]";
+        let document = format!("{{spec: {{type: NodePort, ports: {ports}, {others}}}}}");
+        let object = tree(document.as_bytes()).expect("YAML");
+        let service: Service = decode(&object).expect("a Service");
+        let fields = of_service(&service, Written { object: &object, lines: &lines });
+        assert_eq!(
+            fields_at(&object, &fields),
+            [
+                "spec.ports[0].nodePort 30080",
+                "spec.externalIPs[0] \"203.0.113.7\"",
+                "spec.ports[1].port 80",
+                "spec.ports[1].name \"web\"",
+                "spec.healthCheckNodePort 32000",
+            ]
+        );
+
+        let ports = "[{hostPort: 1001, containerPort: 1001}, {containerPort: 1002}]";
+        let http = "startupProbe: {httpGet: {port: 1003}}";
+        let others = "livenessProbe: {tcpSocket: {port: 1004}}, readinessProbe: {grpc: {port: 1005}}";
+        let container = format!("{{ports: {ports}, {http}, {others}}}");
+        let beside = "{restartPolicy: Always, ports: [{containerPort: 1006}], livenessProbe: {httpGet: {port: 1007}}}";
+        let spec = format!("{{hostNetwork: true, containers: [{container}], initContainers: [{beside}]}}");
+        for kind in WorkloadKind::ALL {
+            let document = kind.pod_spec().rsplit('.').fold(spec.clone(), |inner, key| format!("{{{key}: {inner}}}"));
+            let object = tree(document.as_bytes()).expect("YAML");
+            let workload = Workload::read(kind, &object).expect("a workload");
+            let fields = of_pods(kind, workload.pods().expect("pods"), Written { object: &object, lines: &lines });
+            let expected = [
+                "containers[0].ports[0].hostPort 1001",
+                "containers[0].ports[1].containerPort 1002",
+                "initContainers[0].ports[0].containerPort 1006",
+                "containers[0].startupProbe.httpGet.port 1003",
+                "containers[0].livenessProbe.tcpSocket.port 1004",
+                "containers[0].readinessProbe.grpc.port 1005",
+                "initContainers[0].livenessProbe.httpGet.port 1007",
+            ];
+            assert_eq!(fields_at(&object, &fields), expected.map(|field| format!("{}.{field}", kind.pod_spec())));
+        }
     }
 }

@@ -53,6 +53,10 @@ struct LintDocument {
     /// The cluster or file with which the manifests were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
+    /// The time of the cluster or the snapshot of `--against`, RFC 3339; absent for a file of objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    looked_at: Option<String>,
     /// The namespace of objects without a namespace; only with `--against cluster` and without `--namespace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
@@ -176,6 +180,7 @@ impl LintDocument {
             unread_charts: report.charts.iter().map(|folder| tidy(folder)).collect(),
             node_port_range: Range::of(&report.range),
             against: report.against.as_deref().map(tidy),
+            looked_at: report.looked_at.map(|at| format!("{at:.0}")),
             namespace: report.namespace.clone(),
             findings: report.reported().map(PlacedProblem::of).collect(),
             accepted: report.accepted,

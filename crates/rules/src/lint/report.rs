@@ -5,6 +5,8 @@ use std::{
     collections::{BTreeMap, HashSet},
 };
 
+use jiff::Timestamp;
+
 use super::{Linted, accepted::accepts_all, moved_number, port_field_refused, shared};
 use crate::{
     OF_MANIFESTS, Rule,
@@ -47,6 +49,8 @@ pub struct LintReport {
     pub range: NodePortRange,
     /// The name of the cluster or file with which the manifests were compared, if any.
     pub against: Option<String>,
+    /// The time of the cluster or the snapshot with which the manifests were compared. `None` for a file of objects.
+    pub looked_at: Option<Timestamp>,
     /// The namespace of objects whose manifests name no namespace. Used with `--against cluster` if `--namespace` is
     /// not given.
     pub namespace: Option<String>,
