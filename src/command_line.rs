@@ -71,10 +71,9 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Flags are deferred: clap builds only the flags of the typed command. Structs of flags have plain comments, because
+// Structs of flags have plain comments, because
 // clap would use a doc comment as the help of the command. Both programs have the same verbs in the same order.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 enum Action {
     /// Scan this node once: print findings, and set the exit code
     Check(check::Args),

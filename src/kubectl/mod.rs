@@ -65,7 +65,6 @@ pub(super) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(super) enum Action {
     /// List the findings of all nodes, and set the exit code
     Check(Box<check::Args>),
