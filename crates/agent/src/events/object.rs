@@ -131,10 +131,12 @@ fn how_to_see_all(key: &Key, place: &Place) -> String {
     format!("kubectl portreeve check{of} --rule {} -o wide{}", key.name(), namespace_of_agents(place))
 }
 
-/// The command that shows who answers on the port. `None` if the finding is not about one port.
+/// The command that shows who answers on the port of this node. Without `--node`, the command would load the facts of
+/// all nodes. `None` if the finding is not about one port.
 fn how_to_see_the_port(key: &Key, place: &Place) -> Option<String> {
     let protocol = key.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
-    Some(format!("kubectl portreeve owner {}{protocol}{}", key.port?, namespace_of_agents(place)))
+    let elsewhere = namespace_of_agents(place);
+    Some(format!("kubectl portreeve owner {}{protocol} --node {}{elsewhere}", key.port?, place.node))
 }
 
 fn namespace_of_agents(place: &Place) -> String {

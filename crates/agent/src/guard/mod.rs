@@ -362,14 +362,17 @@ impl Guard {
         let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
         info!(version = VERSION, record = %self.config.record.display(), "started");
         let mut tasks = std::mem::take(&mut self.tasks);
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = self.run_forever() => {}
-            ended = tasks.ended() => bail!("{ended}"),
-        }
+        let failed = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            () = self.run_forever() => None,
+            ended = tasks.ended() => Some(ended),
+        };
         if let Err(error) = self.keeper.finish() {
             warn!(%error, "the guard could not record whether another program wrote the list since the last run");
+        }
+        if let Some(ended) = failed {
+            bail!("{ended}");
         }
         info!("stopped; the reserved ports stay reserved");
         Ok(())
@@ -419,6 +422,11 @@ impl Guard {
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
         self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));
+        // Before the first run, so that the guard notices writes during this run.
+        let unwatched = self.keeper.watch().err().map(|error| error.to_string());
+        self.log_once("unwatched", unwatched.unwrap_or_default(), |error| {
+            warn!(error, "if another program adds a port of the guard, the guard can later remove the port");
+        });
         let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
             let wanted = wanted.after(&self.wanted);
             self.wanted.clone_from(&wanted);
@@ -433,10 +441,6 @@ impl Guard {
         match kept {
             Ok(kept) => {
                 self.log_once("error", String::new(), |_| ());
-                let unwatched = self.keeper.watch().err().map(|error| error.to_string());
-                self.log_once("unwatched", unwatched.unwrap_or_default(), |error| {
-                    warn!(error, "if another program adds a port of the guard, the guard can later remove the port");
-                });
                 self.publish(&kept);
                 if let (Some(reporter), Some(node), false) = (&self.reporter, snapshot.own_node(), kept.lost.is_empty())
                 {

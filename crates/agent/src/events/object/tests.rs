@@ -57,7 +57,7 @@ fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
         "note": "On node n1: nginx listens on 30080. All affected nodes: `kubectl portreeve check -n shop --rule \
                  listener-on-node-port/loses -o wide` (at most five nodes write an Event in an hour). Who answers on the \
-                 port: `kubectl portreeve owner 30080/tcp`. Remedy: stop nginx",
+                 port: `kubectl portreeve owner 30080/tcp --node n1`. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -221,14 +221,14 @@ fn the_command_about_the_port_cuts_neither_the_sentence_nor_the_remedy() {
         finding.evidence.summary = "long ".repeat(words);
         event(&finding).event.note.expect("a note")
     };
-    let command = " Who answers on the port: `kubectl portreeve owner 30080/tcp`. Remedy: stop nginx";
+    let command = " Who answers on the port: `kubectl portreeve owner 30080/tcp --node n1`. Remedy: stop nginx";
     assert!(noted(140).ends_with(command), "{}", noted(140));
     let long = noted(160);
     assert!(!long.contains("owner") && long.ends_with(" Remedy: stop nginx"), "{long}");
     assert_eq!(long.matches("long").count(), 160, "{long}");
     let place = Place { agents: Some("monitoring".to_owned()), ..place() };
     let key = Key { protocol: None, ..web().key };
-    let owner = "kubectl portreeve owner 30080 --agent-namespace monitoring";
+    let owner = "kubectl portreeve owner 30080 --node n1 --agent-namespace monitoring";
     assert_eq!(how_to_see_the_port(&key, &place).as_deref(), Some(owner));
     assert_eq!(how_to_see_the_port(&crowded(Subject::cluster()).key, &place), None);
 }
