@@ -111,8 +111,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     // A guard writes a long list in several writes. But a node applies the printed file in one write, so the printed
     // list must be short.
     let list = if args.check { fleet.list() } else { fleet.writable_list() };
-    // If one node reserves too many ports, there is no list for all nodes. `--check` then compares each node with its
-    // own ports, and still reports the other nodes.
+    // If one node reserves too many ports, there is no list for all nodes. Without this list, `--check` compares each
+    // node with the node's own ports, and still reports the other nodes.
     let (list, no_list) = match list {
         Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
         list => (list.map_err(|why| anyhow!(why))?, None),

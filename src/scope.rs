@@ -6,7 +6,8 @@ use super::console::Console;
 use portreeve_facts::{Gap, PortSet, Snapshot, Source};
 use portreeve_report::NodeScan;
 
-/// The flags that choose the nodes. A verb judges one snapshot at a time, so a verb has the same code for each choice.
+/// The flags that choose the nodes. A verb judges one snapshot at a time, so the code of a verb does not depend on
+/// these flags.
 pub(super) trait Scope: clap::Args {
     fn is_this_node(&self) -> bool {
         false
@@ -34,7 +35,8 @@ pub(super) struct Wanted {
     pub(super) guards: bool,
 }
 
-/// The ports whose endpoints a verb needs. The snapshot of an agent can lack these endpoints.
+/// The ports whose endpoints a verb needs. The snapshot of an agent can lack the endpoints, so the verb requests
+/// missing endpoints from the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Behind {
     #[default]

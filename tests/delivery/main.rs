@@ -1,5 +1,5 @@
 //! The parts that users get: the chart and the manifest as the real helm renders them, the image as buildah builds it,
-//! and a release. Also the workflows of the forge.
+//! and a release. The tests also check the workflows of the forge.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
 

@@ -55,8 +55,8 @@ fn holder(owner: Owner) -> Holder {
     holder
 }
 
-/// The root directory of a simulated node on which only init and this process run. The test can read both processes. On
-/// the real machine, a process that the test cannot read may own a socket.
+/// The root directory of a simulated node on which only init and this process run. The test can read init and this
+/// process. On the real machine, a process that the test cannot read may own a socket.
 fn node_of_this_process() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let proc = root.path().join("proc");
@@ -118,8 +118,8 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
     }
 }
 
-/// Control groups of version 1, in a hierarchy that has a name and no controllers. Every kernel supports such a
-/// hierarchy. If this value is dropped, the hierarchy ends.
+/// Control groups of version 1, in a hierarchy that has a name and no controllers. Every kernel supports a hierarchy
+/// without controllers. If this value is dropped, the hierarchy ends.
 struct NamedHierarchy {
     place: tempfile::TempDir,
     options: String,
@@ -155,8 +155,8 @@ impl NamedHierarchy {
 }
 
 impl Drop for NamedHierarchy {
-    /// The kernel removes a hierarchy without groups a moment after the last unmount. A hierarchy that the kernel keeps
-    /// stays until the next boot.
+    /// The kernel removes a hierarchy without groups a moment after the last unmount. If the kernel does not remove a
+    /// hierarchy, the hierarchy exists until the next boot.
     fn drop(&mut self) {
         let group = self.group();
         for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
@@ -271,8 +271,8 @@ fn the_oldest_of_several_holders_is_named() {
 fn a_socket_of_the_kernel_is_recognized_by_its_link_and_by_the_lack_of_a_holder() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    // The socket belongs to the control group of the process that sets the link up. On a node, this process may be a
-    // daemon.
+    // The socket belongs to the control group of the process that sets the link up. On a node, a daemon may set the
+    // link up.
     namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();

@@ -76,9 +76,9 @@ fn succeeds(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
 }
 
-/// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, but many lack
-/// Geneve, WireGuard, bareudp and VRF. For these four, `crates/kernel/src/route/tests.rs` parses bytes instead.
-/// `tests/lab/ipvs.rs` has tests of Geneve and WireGuard in a guest.
+/// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN. Many of these
+/// kernels lack Geneve, WireGuard, bareudp and VRF, so `crates/kernel/src/route/tests.rs` parses bytes for these kinds
+/// of links. `tests/lab/ipvs.rs` has tests of Geneve and WireGuard in a guest.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",

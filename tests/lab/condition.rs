@@ -81,7 +81,7 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
     }
 
     // The killed agent writes no `AgentStopped`. The next agent finds the same problem, so the time of the last
-    // transition stays.
+    // transition does not change.
     drop(agent);
     let agent = Agent::start(cluster, &WITH_CONDITION);
     let again = until("next scan", || {

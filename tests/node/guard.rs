@@ -305,7 +305,7 @@ fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Opti
     }
 }
 
-/// Kills the guard after this number of changes. Returns false if the guard makes fewer changes.
+/// Kills the guard after `changes` changes. Returns false if the guard ends before `changes` changes.
 fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
     let (mut seen, mut last) = (0, changed(stage));
     let step = || {
@@ -408,7 +408,8 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 #[test]
 fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
     let stage = sysctl_range(Stage::new().document(POD));
-    // The entries of the other programs are too long for one write. The entries of the guard are too long, too.
+    // The entries of the other programs are too long for one write. The entries of the guard are also too long for one
+    // write.
     let file = File::options().write(true).open(LIST).expect("the list");
     for first in [50001u16, 51001, 52001] {
         let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();

@@ -30,7 +30,7 @@ use portreeve_facts::{Gap, Source, Why};
 const VALID: i64 = 600;
 /// The time for which a token is used. Afterwards, the token stays valid long enough for the last request to end.
 const USED: Duration = Duration::from_secs(300);
-/// After a refusal, no token is requested for this time. The refusal counts for every agent.
+/// After the API server refuses one token, Portreeve requests no token for any agent during this time.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The time to wait for a busy API server: one second, as in kube-apiserver's answers (`util/flowcontrol` and
 /// `max_in_flight`).

@@ -1,5 +1,5 @@
 //! Requests TokenReviews and SubjectAccessReviews from the API server. A TokenReview gives the user of a token. A
-//! SubjectAccessReview shows whether this user may read a path.
+//! SubjectAccessReview shows whether this user has the right to read a path.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -32,11 +32,11 @@ pub const TOKEN_HEADER: &str = "portreeve-token";
 /// The API server's decision about a token and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// The user of the token may read the path.
+    /// The user of the token has the right to read the path.
     Allowed,
     /// The token is invalid, or is for another service.
     Unauthenticated,
-    /// The user of the token may not read the path.
+    /// The user of the token has no right to read the path.
     Forbidden {
         /// The user's name.
         user: String,
@@ -68,8 +68,8 @@ impl Reviewer {
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = self.create(&review).await?.status.unwrap_or_default();
-        // A server without support for audiences returns no audiences. Then the token is for the API server, not for
-        // the agent.
+        // If a server does not support audiences, the server returns no audiences, and the token is for the API server,
+        // not for the agent.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
             return Ok(Review::Unauthenticated);

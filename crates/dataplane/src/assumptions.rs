@@ -37,7 +37,7 @@ pub struct Assumptions {
     /// The unread input that a verdict names if the assumptions disagree.
     missing: Option<Gap>,
     /// Whether kube-proxy has queued changes that are older than `lag_seconds` of [`Self::of`]. Verdicts describe the
-    /// node after kube-proxy applies these changes.
+    /// node after kube-proxy applies the queued changes.
     behind: bool,
     /// The name of an unmeasured data plane that has a link on this node.
     unmeasured: Option<&'static str>,
@@ -82,9 +82,10 @@ impl Assumptions {
         self.list.iter()
     }
 
-    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. Such a socket
-    /// gets only assumptions in which unread settings serve both families and an address of this node. Other settings
-    /// would be a mistake of the user. If no such assumption exists, the socket gets all assumptions.
+    /// The assumptions for a socket. `everywhere` is true if the socket is on every address of this node. If
+    /// `everywhere` is true, the list leaves out assumptions in which unread settings exclude a family, or all
+    /// addresses of this node. A user would write these settings only by mistake. If no assumption remains, or
+    /// `everywhere` is false, the list has all assumptions.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         if everywhere && self.serving > 0 { &self.list[..self.serving] } else { &self.list }
     }
@@ -277,7 +278,8 @@ fn assumptions(
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut assumptions = Vec::new();
-    // If it is unknown whether Cilium serves a device, one assumption serves the device and one does not.
+    // If it is unknown whether Cilium serves a device, Cilium serves the device in one assumption and not in the other
+    // assumption.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
@@ -326,8 +328,8 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
 
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// The largest number of addresses that are tried as the primary address. If the node has more addresses, one extra
-/// assumption has no primary address.
+/// The largest number of addresses of one family that are tried as the primary address. If a family has more addresses,
+/// one extra assumption has no primary address.
 const MOST_PRIMARIES: usize = 16;
 
 /// A primary address of each family: IPv4, then IPv6.

@@ -89,9 +89,9 @@ impl<'a> Need<'a> {
         !matches!(self, Self::Reported(..))
     }
 
-    /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. `guard`
-    /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
-    /// hostPorts are always reserved.
+    /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. If the
+    /// result is true, `guard` reserves the port, `reserve` prints the port, and a rule reports the port if the port is
+    /// not reserved. NodePorts and hostPorts are always reserved.
     pub fn is_to_reserve(self, number: u16) -> bool {
         match self {
             Self::Declared(..) | Self::HostPort(..) => true,
@@ -225,11 +225,11 @@ impl<'a> Needs<'a> {
         &self.known
     }
 
-    /// The known needs, if each of these sources was read completely.
+    /// The known needs, if each source in `sources` was read completely.
     ///
     /// # Errors
     ///
-    /// When a source was not read completely. This source may contain more needs.
+    /// When a source was not read completely, because the source may contain more needs.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
         let lacks = |source: &Source| self.unread.iter().find(|gap| gap.source == *source);
         match sources.iter().find_map(lacks) {

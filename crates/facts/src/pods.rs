@@ -63,25 +63,26 @@ pub struct Pod {
     #[serde(default)]
     pub probed: Vec<ContainerPort>,
     /// The ports that containers declare and the port numbers of probes, for a [`failing`](Self::failing) pod in its
-    /// own network. Empty for other pods.
+    /// own network. The list is empty for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
-    /// The pod's containers that have an id, if the pod has several containers. Empty unless the pod is
+    /// The pod's containers that have an id, if the pod has several containers. The list is empty unless the pod is
     /// [`failing`](Self::failing), or is in the host network and not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
-    /// At most four addresses that containers reported as *in use* in their last messages. Empty unless the pod is
-    /// [`failing`](Self::failing) and in the host network. Any program can write such a message, so the addresses are
-    /// only a hint.
+    /// At most four addresses that containers reported as *in use* in their last messages. The list is empty unless the
+    /// pod is [`failing`](Self::failing) and in the host network. Any program can write such a message, so the
+    /// addresses are only a hint.
     #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
-    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. Such a pod may have addresses of Multus that
-    /// its status does not list.
+    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. A pod with this annotation may have addresses
+    /// of Multus that the pod's status does not list.
     #[serde(default)]
     pub more_networks: bool,
-    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`. `None` if it is not set or cannot be parsed.
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`. `None` if the sysctl is not set or cannot be parsed.
     pub ip_local_port_range: Option<PortRange>,
-    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`. `None` if it is not set or cannot be parsed.
+    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`. `None` if the sysctl is not set or cannot be
+    /// parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_local_reserved_ports: Option<PortSet>,
 }
@@ -135,7 +136,7 @@ impl Pod {
         node_ports(&self.ports, self.host_network)
     }
 
-    /// Like [`Self::node_ports`]. Also has the ports of probes.
+    /// The ports of [`Self::node_ports`], and then the ports of probes.
     pub fn needed_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         self.node_ports().chain(self.probed.iter().map(|port| (port.port, port)))
     }
@@ -180,8 +181,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Whether the controller is a Node. If so, the pod is static: the kubelet made the pod from a file (kubernetes
-    /// pkg/kubelet/pod/mirror_client.go).
+    /// Whether the controller is a Node. A pod with a Node as its controller is static: the kubelet made the pod from a
+    /// file (kubernetes pkg/kubelet/pod/mirror_client.go).
     pub fn is_node(&self) -> bool {
         self.kind == "Node"
     }
@@ -216,11 +217,11 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// The Service, as in [`Pod::service_lb_of`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only Node on which the Pod can run. `None` if there may be several. The Node comes from `nodeName`, the
-    /// scheduler's nomination, a node affinity (as in Pods of a DaemonSet), or the host name in a node selector.
+    /// The only Node on which the Pod can run. `None` if several Nodes are possible. The Node comes from `nodeName`,
+    /// the scheduler's nomination, a node affinity (as in Pods of a DaemonSet), or the host name in a node selector.
     pub meant_for: Option<String>,
-    /// Whether the scheduler reports that the ports are in use on every Node. If not, this Node may refuse the Pod for
-    /// another reason.
+    /// Whether the scheduler reports that the ports are in use on every Node. If the value is false, this Node may
+    /// refuse the Pod for another reason.
     #[serde(default)]
     pub everywhere: bool,
     /// Whether the kubelet refused the Pod. The kubelet does not start a refused Pod later.
@@ -228,7 +229,8 @@ pub struct WaitingPod {
     pub rejected: bool,
     /// The ports that the scheduler compares. Each port has a `host_port`.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of the condition `PodScheduled`. For a Pod that the kubelet refused, `status.startTime`.
+    /// The time at which the Pod began to wait: `lastTransitionTime` of the condition `PodScheduled`, or
+    /// `status.startTime` if the kubelet refused the Pod.
     pub since: Option<Timestamp>,
 }
 
@@ -240,7 +242,7 @@ impl WaitingPod {
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The value in older snapshots, and if waiting Pods were not requested.
+    /// The value if waiting Pods were not requested. Older snapshots, which have no waiting Pods, also get this value.
     pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
         Reading::not_requested(Source::WaitingPods, "Pods without a Node were not requested")
     }

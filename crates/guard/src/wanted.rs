@@ -60,14 +60,15 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reason for a port of a daemon or tunnel from the record. The record has no names.
+    /// The reason for a port of a daemon or a tunnel that the guard read from the record. The record does not contain
+    /// names.
     pub(super) fn daemon_of_the_record() -> Self {
         Self { class: Class::Daemon, whose: "a daemon or tunnel that had this port".to_owned() }
     }
 }
 
 /// A message with this text reports a value in the sysctls of a pod that Portreeve cannot parse. The node needs no port
-/// for this value, and any user can write a wrong value.
+/// because of a pod's sysctls, and any user can write a wrong value.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
 /// Whether an object that Portreeve rejected may have a port that the node needs. A message about the node's name
@@ -81,7 +82,7 @@ pub fn hides_ports(rejected: &Gap) -> bool {
 pub struct Wanted {
     /// Each port with its most important reason.
     pub ports: BTreeMap<u16, Reason>,
-    /// Inputs that were not read. They may contain more ports that the node needs.
+    /// Inputs that were not read. An unread input may contain more ports that the node needs.
     pub unread: Vec<Gap>,
 }
 
@@ -98,8 +99,8 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        // All hostPorts, also those without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
-        // so the port must be free at that time.
+        // All hostPorts are included, even if no socket has the port. Some runtimes bind a socket to the hostPort when
+        // the pod starts, so the port must be free at that time.
         match round.host_ports().get() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
@@ -120,7 +121,8 @@ impl Wanted {
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };
-            // The lowest reason is kept, so that the result does not depend on the order of the objects.
+            // The map keeps the smallest `Reason` of each port, so that the result does not depend on the order of the
+            // objects.
             let known = ports.entry(number).or_insert_with(|| reason.clone());
             if reason < *known {
                 *known = reason;
@@ -129,7 +131,8 @@ impl Wanted {
         Self { ports, unread }
     }
 
-    /// Whether an input that may have ports of `class` was not read. With `None`, whether any input was not read.
+    /// Whether an input that may have ports of `class` was not read. If `class` is `None`, the function returns whether
+    /// any input was not read.
     pub fn is_unread(&self, class: Option<Class>) -> bool {
         self.unread.iter().any(|gap| {
             class.is_none_or(|class| match gap.source {

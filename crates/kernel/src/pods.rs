@@ -39,18 +39,19 @@ const FAR: u32 = 8;
 /// The largest number of pods whose sockets on needed ports are listed. The time for a list grows with the number of
 /// connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, the scan does not walk over its sockets.
-/// This is also true for a pod with a small port range. The time for a walk grows with the number of connections on the
+/// If a pod has fewer sockets than `worth_walking` divided by this number, the scan does not walk over the pod's
+/// sockets, even if the pod has a small port range. The time for a walk grows with the number of connections on the
 /// node.
 const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. `proc` is the mount of the
 /// host's `/proc`. `known` has the facts from earlier scans.
 ///
-/// For a pod in `pods`, the range comes from the pod's specification. If its sockstat has fewer sockets of each
-/// protocol than half of the range, the function does not walk over its sockets. The function walks over the sockets of
-/// another pod if the pod has at least `worth_walking` sockets. Then each local port without a listener counts: to read
-/// the real range, Portreeve would need CAP_SYS_ADMIN and a thread in the namespace.
+/// For a pod in `pods`, the range comes from the pod's specification. If the pod's `sockstat` has fewer sockets of each
+/// protocol than half of the range, the function does not walk over the pod's sockets. For any other pod, the function
+/// walks over the sockets if the pod has at least `worth_walking` sockets. The range of any other pod is unknown: to
+/// read the range, Portreeve would need CAP_SYS_ADMIN and a thread in the namespace. So the function counts each local
+/// port without a listener.
 ///
 /// For the first eight of `pods` that need ports, the function lists the sockets on these ports.
 ///
@@ -129,8 +130,7 @@ struct Namespace {
 fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
-    // The node's namespace is the namespace of init and of the kernel's first thread. Some hosts hide one of these two
-    // processes.
+    // The node's namespace is the namespace of init and of the kernel's first thread. Some hosts hide pid 1 or pid 2.
     let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
@@ -180,8 +180,8 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process from outside the pod may have entered the namespace. The cgroup of such a process has no pod. The
-        // next process of the namespace may have a cgroup with the pod.
+        // A process whose cgroup has no pod may have entered the namespace from outside. The next process of the
+        // namespace may have a cgroup with the pod.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {

@@ -38,8 +38,8 @@ pub struct Listeners {
 const MOST_LISTENERS: usize = 65_536;
 
 impl Sockets {
-    /// The live sockets in the network namespace of the calling thread. Each walk must be in this namespace. `proc` is
-    /// the mount of the host's `/proc`.
+    /// The live sockets in the network namespace of the calling thread. Every thread that walks over the sockets must
+    /// be in this namespace. `proc` is the mount of the host's `/proc`.
     pub fn live(proc: &Path) -> Self {
         Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
     }
@@ -50,11 +50,12 @@ impl Sockets {
     }
 
     /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on the
-    /// number of these sockets, not on the number of connections.
+    /// number of listening and unconnected sockets, not on the number of connections.
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if TCP and SCTP have too many sockets. If
-    /// only UDP has too many sockets, the other protocols are returned. A kernel without SCTP is no error.
+    /// only UDP has too many sockets, the result has the listeners of the other protocols. A kernel without SCTP is no
+    /// error.
     pub fn listeners(&self) -> Result<Listeners, Gap> {
         self.at_most(MOST_LISTENERS)
     }
@@ -109,14 +110,14 @@ impl Sockets {
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // If SCTP has no tables, the kernel has not loaded SCTP. In this case, a request to sock_diag would make the
-        // kernel search for a module.
+        // If SCTP has no tables, the kernel has not loaded SCTP. A request to sock_diag for SCTP would make the kernel
+        // search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         let mut refused = None;
         if let Some(connection) = connection {
-            // A walk of UDP visits tens of thousands of buckets for each family. So IPv6 is skipped if it has no
-            // sockets.
+            // A walk of UDP visits tens of thousands of buckets for each family. So the walk skips IPv6 if UDP has no
+            // IPv6 sockets.
             let only_v4 = request.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {

@@ -51,7 +51,8 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     if !board.findings.is_empty() {
         gaps.extend(owner_gaps(snapshot));
     }
-    // These three reasons are listed only if a rule names them, or if a check fails without the input.
+    // If the reason is `NotRequested`, `NotYet` or `NotSupported`, an input is listed only if a rule names the input,
+    // or a check fails without the input.
     gaps.retain(|gap| match gap.why {
         Why::NotRequested | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
         _ => true,

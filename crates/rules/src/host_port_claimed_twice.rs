@@ -56,8 +56,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_port.ports().filter_map(judgement).chain(alone).collect())
 }
 
-/// Judges a workload that conflicts with itself. Either several of its pods want the same port, so each pod needs its
-/// own node. Or each possible node has an old pod, and a rollout starts a new pod before an old pod ends.
+/// Judges a workload whose own pods conflict. There are two cases. In the first case, several pods want the same port,
+/// so each pod needs its own node. In the second case, each possible node has an old pod, and a rollout starts a new
+/// pod before an old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -126,7 +127,8 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
 
 /// The workloads that certainly want the same node as another workload in `claims`, sorted and without duplicates.
 ///
-/// Two workloads with pods are left out: `pod-waits-for-port/pod` reports the pods that wait.
+/// The function leaves out each pair of workloads that both have pods: `pod-waits-for-port/pod` reports the pods that
+/// wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))

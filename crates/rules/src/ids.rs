@@ -65,7 +65,8 @@ pub enum Arbiter {
     Bind,
     /// The scheduler decides which pod runs on a node.
     Scheduler,
-    /// The API server decides which object has a number, for all protocols together.
+    /// The API server decides which Service has a NodePort. If a Service has a NodePort, the number is taken for all
+    /// protocols.
     Allocator,
     /// The source port of a connection decides which program gets the answers.
     Replies,
@@ -237,7 +238,7 @@ pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     variants: &[of_no_object("node", Pool, &[Warning, Critical]), of("pod", Pool, &[Warning, Critical])],
 };
 
-/// A hostPort is also a NodePort or the port of a process.
+/// A hostPort has the same number as a NodePort or as the port of a process.
 pub static HOST_PORT_CONFLICT: Id = Id {
     name: RuleId("host-port-conflict"),
     title: "A hostPort is also a NodePort or the port of a process",

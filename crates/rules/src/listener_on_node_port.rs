@@ -80,7 +80,7 @@ impl Node<'_, '_> {
         self.addressed.assumptions.agree(|it| it.captures(local, socket.local_port))
     }
 
-    /// Sockets that may lose most have the smallest rank.
+    /// The rank of a socket. The sockets that may lose the most connections have the smallest rank.
     fn rank(&self, socket: &Socket) -> (bool, bool) {
         let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it, socket) == Some(false);
         let everywhere = socket.local.is_unspecified();
@@ -275,8 +275,8 @@ impl Node<'_, '_> {
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
-    /// Whether the listener is on an address outside nodePortAddresses in iptables mode. Such a listener answers only
-    /// while the Service has endpoints.
+    /// Whether the listener is on an address outside nodePortAddresses in iptables mode. On this address, the listener
+    /// answers only while the Service has endpoints.
     fn is_trap(&self, socket: &Socket) -> bool {
         self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()

@@ -1,4 +1,4 @@
-//! Fields with ports that the API server refuses.
+//! Objects that the API server refuses because of a port field.
 
 use super::{containers, found, lint, sentence, service, workload};
 

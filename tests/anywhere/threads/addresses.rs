@@ -68,8 +68,8 @@ fn kube_vip_996() -> Served {
     };
     let left = on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n2");
     let reported = left.reports(RULE, "warning", "Node n1", "Node n2").types("ip addr del 192.0.2.77/32 dev eth0");
-    // No finding if this node announces the address. With BGP, every node has the address, and the annotation names
-    // only the node that wrote the annotation last.
+    // The rule reports no finding if this node announces the address. With BGP, every node has the address, and the
+    // annotation names only the node that wrote the annotation last.
     on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n1").is_silent(RULE);
     on("lo", "192.0.2.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
     on("eth0", "198.51.100.77", "kube-vip.io/vipHost: n2").is_silent(RULE);

@@ -1,5 +1,5 @@
-//! Real problems from public threads. Each problem is written as a node or as manifests. The program must name the
-//! conflict, its owner and the remedy. `docs/threads.md` is generated from the comments here.
+//! Real problems from public threads. Each test describes a problem as a node or as manifests. The program must name
+//! the conflict, its owner and the remedy. `docs/threads.md` is generated from the comments here.
 
 mod addresses;
 mod cilium;

@@ -12,7 +12,8 @@ use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
-/// The shapes of Services for which the answers differ. Each shape has its name for a reader.
+/// The shapes of Services for which the answers differ. The second value of each pair is the name of the shape in the
+/// documentation.
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
@@ -22,8 +23,8 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "`Local`, endpoints elsewhere"),
 ];
 
-/// The shapes of Services with special settings of Cilium or addresses on other devices. Each shape has its name for a
-/// reader.
+/// The shapes of Services with special settings of Cilium or addresses on other devices. The second value of each pair
+/// is the name of the shape in the documentation.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),
@@ -293,8 +294,8 @@ fn places_in_words(places: &[usize]) -> String {
     words.join(", ")
 }
 
-/// The addresses of a table in their order, with their names for a reader. If an address is not in this list, an
-/// address in this list has the same answers.
+/// The addresses of a table in their order. The second value of each pair is the name of the address in the
+/// documentation. Each address outside this list has the same answers as an address in this list.
 const PLACES: [(&str, &str); 17] = [
     ("192.0.2.1", "primary IPv4"),
     ("2001:db8::1", "primary IPv6"),

@@ -2,8 +2,8 @@
 //!
 //! Each file in `platforms` is one example node. A person wrote the file from the documents or the source code of its
 //! platform, and the file names these sources. The test makes a snapshot from the file, and runs `check --snapshot`:
-//! the output must be the expected output in the file. A sick twin is the same node with one fault, and the rules must
-//! find this fault. So the sick twins prove that the rules read the input.
+//! the output must be the expected output in the file. A *sick twin* is a copy of an example node with one fault. The
+//! rules must find the fault of each sick twin, so the test proves that the rules read the input.
 //!
 //! To add an example node, copy a short file; CONTRIBUTING.md explains the fields.
 

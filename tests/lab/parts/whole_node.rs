@@ -21,8 +21,8 @@ use super::{
 
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
-/// With the first flag, the Service `kubernetes` leads to the API server. With the second flag, the API server reaches
-/// kubelets by address, not by name.
+/// With `--endpoint-reconciler-type`, the Service `kubernetes` leads to the API server. With
+/// `--kubelet-preferred-address-types`, the API server reaches kubelets by address, not by name.
 const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 

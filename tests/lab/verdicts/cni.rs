@@ -1,4 +1,4 @@
-//! hostPorts of a node. The test makes them with the real CNI plugin portmap.
+//! hostPorts of a node. The test makes the hostPorts with the real CNI plugin portmap.
 
 use std::{
     io::Write as _,
@@ -14,9 +14,9 @@ use crate::parts::{Namespace, Wired, find};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// Debian's version, which makes iptables rules.
+    /// Debian's version of portmap, which makes iptables rules.
     Iptables,
-    /// Version 1.9.0, which makes nftables rules.
+    /// Version 1.9.0 of portmap, which makes nftables rules.
     Nftables,
 }
 
@@ -28,7 +28,7 @@ impl Plugin {
         }
     }
 
-    /// The value of portmap's setting `backend`. Debian's version of portmap does not know this setting.
+    /// The value of portmap's setting `backend`. Debian's version of portmap does not have the setting `backend`.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }

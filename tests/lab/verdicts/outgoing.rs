@@ -22,7 +22,8 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// The address of a server elsewhere that sends its input back, over TCP and UDP.
+/// The address of an echo server outside of the node. The server sends each message back to the client, over TCP and
+/// UDP.
 pub const ECHO: &str = "192.0.2.100:7";
 
 struct Outgoing {

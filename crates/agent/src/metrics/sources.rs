@@ -23,8 +23,8 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     sources
 }
 
-/// The reader of processes or of control groups failed if one holder is unknown. A process that has ended is not a
-/// failure.
+/// If the process of a holder is unknown, the reader of processes failed. If the control group of a holder is unknown,
+/// the reader of control groups failed. A process that has ended is not a failure.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::Stale | Why::NotSupported);
     [

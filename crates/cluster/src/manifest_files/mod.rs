@@ -59,14 +59,15 @@ pub struct ManifestFiles {
     pub objects: usize,
     /// The number of objects that were read in full.
     pub whole: usize,
-    /// The number of objects that have the kind, namespace and name of an earlier object. The user may apply such
-    /// objects to several namespaces.
+    /// The number of objects that have the kind, namespace and name of an earlier object. The user may apply the
+    /// repeated objects to different namespaces.
     pub again: usize,
     /// The number of files that were read.
     pub files: usize,
-    /// Folders of Helm charts. They are not read, because helm must render them first.
+    /// Folders of Helm charts. Portreeve does not read these folders, because helm must render the charts first.
     pub charts: Vec<PathBuf>,
-    /// Texts about skipped patches that are outside of the kustomization's folder, or that are resources.
+    /// One text for each skipped patch that is outside of the kustomization's folder, or that a kustomization also
+    /// lists under `resources`.
     pub left_out: Vec<String>,
     /// The number of skipped objects, by kind. For a document without a kind, the key is empty.
     pub skipped: BTreeMap<String, usize>,
@@ -97,22 +98,23 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    // The last rejected item may be a count of more errors. Such a count has no place.
+    // If there are too many errors, the last rejected item is only the number of the other errors. This number has no
+    // place in a file.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, left_out, skipped }
 }
 
 fn as_created(service: &mut facts::Service) {
-    // The API server refuses a nodePort in a ClusterIP Service. Such a Service is not created, so it takes no nodePort
-    // from other Services.
+    // The API server refuses a nodePort in a ClusterIP Service. The refused Service takes no nodePort from other
+    // Services.
     if service.kind == ServiceKind::ClusterIp {
         service.ports.iter_mut().for_each(|port| port.node_port = None);
     }
     if service.kind != ServiceKind::LoadBalancer || !service.external_local {
         service.health_check_node_port = None;
     }
-    // In a manifest, a user chose each nodePort that is written. An object from a cluster has a uid, and its
-    // managedFields show who chose the nodePort.
+    // If a manifest contains a nodePort, a user chose this nodePort. An object from a cluster has a uid, and the
+    // managedFields of the object show who chose the nodePort.
     if service.uid.is_none() {
         service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
     }

@@ -72,7 +72,7 @@ impl Object for Node {
                 addresses: addresses(status.addresses.as_deref().unwrap_or_default(), notes),
                 excluded_from_load_balancers: metadata.labels.is_some_and(|labels| labels.excluded.is_some()),
                 kubelet_version: info.map(|info| text(&info.kubelet_version).unwrap_or_default()),
-                // The API has an empty text if the runtime is not known.
+                // The API field is an empty text if the runtime is not known.
                 container_runtime: info
                     .and_then(|info| text(&info.container_runtime_version))
                     .filter(|it| !it.is_empty()),

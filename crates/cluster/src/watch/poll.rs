@@ -35,7 +35,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
                 let mut lost: Vec<Error> =
                     absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
                 polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
-                // A place that is forbidden now never counts as gone.
+                // If the API server refuses the read of a place, the place does not count as gone.
                 lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
                 // Before the first complete read, incomplete settings are used too.
                 let first_part = known.is_none() && failed.len() < settings_places::COUNT;
@@ -84,7 +84,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
 }
 
 /// The time between two polls of waiting Pods. In a cluster with more than [`FEW_NODES`] Nodes, the time grows with the
-/// number of Nodes. So all agents together do not send more requests in a minute.
+/// number of Nodes. So the agents of a larger cluster together send no more requests in a minute than the agents of
+/// `FEW_NODES` Nodes.
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

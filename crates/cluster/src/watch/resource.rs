@@ -17,9 +17,9 @@ pub enum Resource {
     Pods,
     /// Pods without a Node, because no Node has free ports. These Pods are polled, not watched.
     WaitingPods,
-    /// Nodes. They are polled, not watched.
+    /// Nodes. The Nodes are polled, not watched.
     Nodes,
-    /// ConfigMaps, objects of platforms, and `/flagz`. Settings are polled, not watched.
+    /// The settings of the cluster: ConfigMaps, objects of platforms, and `/flagz`. Settings are polled, not watched.
     Settings,
 }
 

@@ -1,8 +1,8 @@
 //! One netlink dump, from the request to its last message, or the reason why the dump failed.
 //!
 //! If data changed during a dump, the kernel marks the dump (`NLM_F_DUMP_INTR`). If the receive buffer is full, the
-//! kernel drops messages (`ENOBUFS`). In these two cases, the result is dropped, and the dump is requested again on a
-//! new socket. After a successful dump, the socket is used for the next dump.
+//! kernel drops messages (`ENOBUFS`). Portreeve discards the result of a marked or incomplete dump, and requests the
+//! dump again on a new socket. After a successful dump, the socket is used for the next dump.
 
 use std::{cell::Cell, io};
 

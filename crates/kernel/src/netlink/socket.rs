@@ -128,7 +128,7 @@ mod kernel {
         }
     }
 
-    /// The largest number of notifications that one call receives. A full receive buffer has fewer.
+    /// The largest number of notifications that one call receives. A full receive buffer contains fewer notifications.
     const MOST: usize = 4096;
 
     /// Any process may join these multicast groups.

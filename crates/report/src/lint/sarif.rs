@@ -99,8 +99,8 @@ fn physical(place: &Place) -> Value {
     json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
-/// A path as a URI reference of RFC 3986. A relative path stays relative, because services search the file from the
-/// root of the repository.
+/// A path as a URI reference of RFC 3986. The function does not make a relative path absolute, because code scanning
+/// services search for the file from the root of the repository.
 fn uri(path: &[u8]) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     let path = path.strip_prefix(b"./").unwrap_or(path);

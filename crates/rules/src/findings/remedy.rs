@@ -94,8 +94,9 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported together. Each combined remedy ends both problems. The most direct
-/// remedies are combined first, and a step that both remedies have is listed once.
+/// The remedies of two problems that are reported together. Each combined remedy ends both problems. The function first
+/// combines the most direct remedy of the first problem with the most direct remedy of the second problem. If two
+/// remedies have the same step, the combined remedy has the step once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

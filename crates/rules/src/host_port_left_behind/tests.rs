@@ -308,7 +308,8 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
         assert_eq!(expect_problem(&RULE, &world, &node()).severity, severity, "{source:?}");
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, source);
     }
-    // If Services were not requested, no NodePort is judged. The loss of a process does not depend on Services.
+    // If Services were not requested, no NodePort is judged. Whether a process loses the port does not depend on
+    // Services.
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotRequested);
     expect_certain(&RULE, &world, &node());

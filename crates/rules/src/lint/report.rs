@@ -29,13 +29,14 @@ pub struct LintReport {
     pub rules: Vec<Rows>,
     /// The chosen rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
-    /// The number of findings that an annotation accepts. These findings are not in `findings`.
+    /// The number of findings that an annotation accepts. `findings` does not contain the accepted findings.
     pub accepted: usize,
     /// How many files were read.
     pub files: usize,
     /// Folders of Helm charts. Lint does not read these folders.
     pub charts: Vec<String>,
-    /// Skipped patches, in words: only patches outside of the kustomization's folder, and patches that are resources.
+    /// One text for each skipped patch that is outside of the kustomization's folder, or that a kustomization also
+    /// lists under `resources`.
     pub left_out: Vec<String>,
     /// The number of objects of all kinds, including objects that were not read.
     pub objects: usize,
@@ -51,8 +52,8 @@ pub struct LintReport {
     pub against: Option<String>,
     /// The time of the cluster or the snapshot with which the manifests were compared. `None` for a file of objects.
     pub looked_at: Option<Timestamp>,
-    /// The namespace of objects whose manifests name no namespace. Used with `--against cluster` if `--namespace` is
-    /// not given.
+    /// The namespace of objects whose manifests name no namespace. `None` unless the user gives `--against cluster` and
+    /// no `--namespace`.
     pub namespace: Option<String>,
     /// The lowest severity that is reported and counted. If `None`, all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.

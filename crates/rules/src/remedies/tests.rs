@@ -24,8 +24,8 @@ fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
     ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
-/// The commands of a remedy. A command that changes the node or the cluster must have its effect as data. The other
-/// commands show something, open an editor, or make the last change permanent.
+/// The commands of a remedy. If a command changes the node or the cluster, the step of the command must have an
+/// `Effect`. All other commands only show something, open an editor, or make the last change permanent.
 #[track_caller]
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
     let steps = remedy.into().steps.into_iter().filter(|step| step.kind == crate::findings::StepKind::Command);

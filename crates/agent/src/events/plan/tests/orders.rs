@@ -1,4 +1,4 @@
-//! Changes and answers in any order.
+//! Tests of the plan of Events with changes of findings, and answers of the API server, in random order.
 
 use proptest::prelude::*;
 
