@@ -28,8 +28,8 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One of every `LEFT` nodes is in a second network namespace. On these nodes, an incident goes on after the repair of
-/// the other nodes.
+/// One of every `LEFT` nodes is in a second network namespace. In the second namespace, an incident goes on after the
+/// repair of the other nodes.
 const LEFT: usize = 40;
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;

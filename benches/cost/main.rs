@@ -1,6 +1,6 @@
 //! Measures the cost of the program, and of other programs for comparison. All programs see the same sockets, run in
-//! turns, and must give the same result. The benchmark fails if a promise is broken. It also fails if a ratio is a
-//! fifth worse than in `benches/baseline.json` on the same machine.
+//! turns, and must give the same result. The benchmark fails if a promise is broken. The benchmark also fails if a
+//! ratio is a fifth worse than in `benches/baseline.json` on the same machine.
 //!
 //! `make bench` measures the binary of the image. `cargo bench --profile dev --bench cost -- FILE [FAMILY ...]`
 //! measures another build, or only some families. `--small` uses smaller sizes, and proves nothing.

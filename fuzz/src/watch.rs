@@ -19,8 +19,8 @@ use portreeve_facts::{ClusterFacts, Gap, Source, text};
 
 const PLACE: &str = "here";
 
-/// Reads the lines of a watch. The first lines are the list of the present objects. `sound` asserts the promises about
-/// the facts after the lines.
+/// Reads the lines of a watch. The first lines are the list of the present objects. After the last line, `sound` checks
+/// the facts.
 ///
 /// If the list is not complete, there are no facts. If the list is complete, the facts are the same as after an empty
 /// list and one change for each object.

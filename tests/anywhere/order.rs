@@ -52,7 +52,7 @@ impl Dice {
 }
 
 /// Like [`shuffled`], but the lists inside Services are in another order too. The output may differ, because commands
-/// and sentences follow the order in a Service.
+/// and sentences list addresses and ports in the order of the Service.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);

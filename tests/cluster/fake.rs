@@ -1,4 +1,4 @@
-//! A small API server for tests. It answers by the path of a request, and records the requests.
+//! A small API server for tests. The path of a request determines the answer, and the server records the requests.
 
 use std::{
     fs,

@@ -47,7 +47,7 @@ fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> Ow
     made
 }
 
-/// A connection that stays in SYN-SENT. Its local address is 10.66.0.1, and its local port is `port`.
+/// A connection that stays in SYN-SENT. The local address of the connection is 10.66.0.1, and the local port is `port`.
 fn hanging(port: u16) -> OwnedFd {
     let client = bound(&format!("10.66.0.1:{port}"), |_| Ok(()));
     let peer: SocketAddr = "10.66.0.2:8080".parse().expect("an address");
@@ -359,8 +359,8 @@ fn ephemeral_use_counts_the_ports_that_fill_the_range() {
     let namespace = Namespace::enter();
     namespace.set("ipv4/ip_local_port_range", "40000 40009");
     let server = TcpListener::bind("127.0.0.1:80").expect("bound");
-    // The port of this listener is inside the range. So the connections that it accepts look like connections of a
-    // client.
+    // The port of this listener is inside the range. So the connections that this listener accepts look like
+    // connections of a client.
     let inside = TcpListener::bind("127.0.0.1:40005").expect("bound");
     let to = server.local_addr().expect("an address");
     let mut clients = Vec::new();

@@ -84,7 +84,7 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         drop((client, accepted));
     }
     expect_silent(&scan(&stage), EXHAUSTION);
-    // All 200 ports are in TIME_WAIT. After one second, the kernel may use them again.
+    // All 200 ports are in TIME_WAIT. After one second, the kernel may use these ports again.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {

@@ -22,13 +22,14 @@ pub struct Config {
     pub node_port_range: Option<NodePortRange>,
     /// The address of the HTTP server.
     pub listen: SocketAddr,
-    /// A Unix socket. Its owner can read every document through the socket, and the probe connects to it.
+    /// A Unix socket. The owner of the socket can read every document through the socket. The probe connects to the
+    /// socket.
     pub socket: Option<PathBuf>,
     /// Whether to write the Node condition.
     pub node_condition: bool,
     /// The time between two scans.
     pub interval: Duration,
-    /// The share of one core for scans, per cent. Reading connections may use an equal share in addition.
+    /// The share of one core for scans, per cent. To read connections, the agent may use an equal share in addition.
     pub cpu_percent: f64,
     /// Form and level of the log.
     pub log: LogStyle,

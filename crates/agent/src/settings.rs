@@ -27,7 +27,7 @@ use portreeve_rules::Limits;
 /// well-known daemon uses it.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core for scans, in per cent. Reading connections may use an equal share in addition.
+/// The share of one core for scans, in per cent. To read connections, the agent may use an equal share in addition.
 const CPU_PERCENT: f64 = 0.2;
 /// The longest settings file that is read, in bytes. A ConfigMap cannot be longer.
 const LONGEST: u64 = 1024 * 1024;
@@ -48,8 +48,8 @@ pub struct Settings {
     context: Option<String>,
     /// Another address of the API server, like https://192.0.2.10:6443, with the same credentials
     ///
-    /// Use it on a node on which the Service of the API server is broken. The server's certificate has to be valid for the
-    /// name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    /// Use this flag on a node on which the Service of the API server is broken. The server's certificate has to be
+    /// valid for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
     #[arg(
         long = "apiserver",
         value_name = "URL",
@@ -99,8 +99,8 @@ pub struct Settings {
     /// Also answer at a socket in the file tree: every document, without a token
     ///
     /// Only the agent's user can open the socket. The agent removes the socket at its end, so use a directory in which
-    /// only this user can write. Over the network, findings and snapshots need a token with the right to read them.
-    /// --probe connects to this socket.
+    /// only this user can write. Over the network, a client needs a token with the right to read findings or snapshots.
+    /// --probe connects to the socket.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// Write the condition PortConflict of this Node, from the next start
@@ -112,8 +112,8 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
     interval: Option<Duration>,
-    /// The share of one core for scans; reading connections may use an equal share too. If scans need more, they come
-    /// less often than --interval [default: 0.2]
+    /// The share of one core for scans. To read connections, the agent may use an equal share too. If scans need more,
+    /// scans come less often than --interval [default: 0.2]
     #[arg(
         long, value_name = "PERCENT", value_parser = share,
         env = "PORTREEVE_CPU_PERCENT", hide_env_values = true
@@ -279,7 +279,8 @@ fn share_of_a_core<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     share(&f64::deserialize(deserializer)?.to_string()).map(Some).map_err(de::Error::custom)
 }
 
-/// The smallest share of a core, in per cent. With this share, the agent scans once in several hours.
+/// The smallest share of a core, in per cent. With the smallest share, the agent scans once in two minutes, or once in
+/// --interval if --interval is longer.
 const LEAST_SHARE: f64 = 0.001;
 
 fn share(text: &str) -> Result<f64, String> {

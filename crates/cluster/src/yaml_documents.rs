@@ -69,7 +69,7 @@ impl<R: BufRead> Documents<R> {
         if begins {
             self.lines += 1;
             // kubectl accepts a byte order mark after `---`, and refuses it on later lines. A user may join files that
-            // begin with the mark, with `---` between them.
+            // begin with a byte order mark, with `---` between the files.
             if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
                 self.chunk.drain(..BYTE_ORDER_MARK.len());
             }

@@ -37,7 +37,8 @@ pub fn is_bound(socket: &Socket) -> bool {
 }
 
 /// Whether a socket is on an address of loopback, or is bound to the device `lo`, index 1 (Linux include/net/flow.h,
-/// `LOOPBACK_IFINDEX`). Other hosts do not reach such a socket. A user can make any number of them.
+/// `LOOPBACK_IFINDEX`). Other hosts do not reach a socket on loopback. A user can make any number of sockets on
+/// loopback.
 pub fn is_on_loopback(socket: &Socket) -> bool {
     socket.local.is_loopback() || socket.device == 1
 }

@@ -1,5 +1,5 @@
-//! A field that claims a port or an address. Two fields are equal if their objects and their values are equal. Their
-//! places in files do not matter.
+//! A field that claims a port or an address. Two fields are equal if their objects and their values are equal. The
+//! places of the fields in files do not matter.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,8 @@
 //! A healthy example node for tests, and functions that change the example node.
 //!
-//! The node `n1` has IPv4 and IPv6, with a primary and a second address of each family. It has a kubelet, kube-proxy in
-//! iptables mode with its defaults, and a local detector. The cluster has a second node `n2`, and no Services.
+//! The node `n1` has IPv4 and IPv6, with a primary and a second address of each family. The node has a kubelet,
+//! kube-proxy in iptables mode with its defaults, and a local detector. The cluster has a second node `n2`, and no
+//! Services.
 
 mod service;
 
@@ -161,7 +162,7 @@ impl Snapshot {
         self.socket(Protocol::Tcp, state, local, remote, |_| ())
     }
 
-    /// Adds a socket. It is a listener if `state` is the state of a listener.
+    /// Adds a socket. The socket is a listener if `state` is the state of a listener.
     #[track_caller]
     pub fn socket(
         mut self,
@@ -323,13 +324,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// The links and addresses, so that a test can change them. Panics if they were not read.
+/// The links and addresses, so that a test can change them. Panics if the links and addresses were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// The objects of one kind, so that a test can change them. Panics if they were not read.
+/// The objects of one kind, so that a test can change them. Panics if the objects were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

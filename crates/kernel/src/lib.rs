@@ -57,7 +57,7 @@ use portreeve_facts::{
     VirtualServer, Why, lists_bound, text,
 };
 
-/// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects one of the two.
+/// The addresses at which kube-proxy serves metrics by default. `bindAddress` selects the IPv4 or the IPv6 address.
 /// `metricsBindAddress` can set another address.
 const PROXY_PLACES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PROXY_METRICS),
@@ -90,7 +90,7 @@ impl Host {
         Self { proxy_places, ..self }
     }
 
-    /// Whether the host is the running host. Only then can its kernel be queried.
+    /// Whether the host is the running host. Only the kernel of the running host can be queried.
     pub fn is_live(&self) -> bool {
         self.root.is_live()
     }
@@ -128,8 +128,8 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // Pools count as unread if there is a sign that ports are scarce. Without this sign, rules do not need
-            // pools.
+            // If source ports may be scarce, the pools count as unread. If no sign shows that source ports are scarce,
+            // rules do not need the pools.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }
@@ -334,7 +334,8 @@ fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
-/// Reads client sockets. Counts ephemeral ports if half of the range may be in use. Below half, rules do not warn.
+/// Reads client sockets. Counts ephemeral ports if half of the range may be in use. If less than half of the range is
+/// in use, rules do not warn.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -357,7 +358,8 @@ fn connections(
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
-    // If listeners were not read, accepted connections are unknown. This changes only the order of the clients.
+    // If listeners were not read, the reader cannot recognize accepted connections. Only the order of the clients is
+    // then different.
     let known = listeners.as_deref().unwrap_or_default();
     let found = watch.on_each(&readers, || reader.connections(clients, counting.as_ref(), known));
     Connections {

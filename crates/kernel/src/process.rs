@@ -56,7 +56,7 @@ pub struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// The processes below `proc`. If `command_lines` is true, their command lines are also read.
+    /// The processes below `proc`. If `command_lines` is true, the command lines of the processes are also read.
     pub fn new(proc: &'a Path, command_lines: bool) -> Self {
         Self {
             proc,
@@ -197,10 +197,10 @@ impl<'a> Processes<'a> {
         }))
     }
 
-    /// The command line of a process. `None` if it does not arrive in time. The kernel reads the command line from the
-    /// memory of the process. This memory may be a file on a file system that never answers. A process can also make
-    /// its command line terabytes long (prctl(2) `PR_SET_MM`). The total time to wait for such processes is limited,
-    /// and at most one thread stays behind.
+    /// The command line of a process. `None` if the command line does not arrive in time. The kernel reads the command
+    /// line from the memory of the process. The memory of a process may be a file on a file system that never answers.
+    /// A process can also make its command line terabytes long (prctl(2) `PR_SET_MM`). The total time to wait for
+    /// command lines is limited, and at most one thread continues to wait.
     fn command_line(&mut self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
         if self.patience.is_zero() {
@@ -217,7 +217,7 @@ impl<'a> Processes<'a> {
 }
 
 /// The result of `read`, if it arrives within `limit`. Another process may delay the result forever. So `read` runs on
-/// a separate thread, which may stay behind.
+/// a separate thread, which may continue to wait.
 ///
 /// # Errors
 /// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if the result did not arrive: the thread stays
@@ -273,9 +273,9 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether `proc` shows every process that can have a socket of the node. This is true in three cases. First, `proc`
-/// shows the initial pid namespace. Second, `proc` shows a pid namespace outside of this process's own namespace.
-/// Third, the node itself is a container that runs systemd (kind).
+/// Whether `proc` shows every process that can have a socket of the node. The function returns true in three cases.
+/// First, `proc` shows the initial pid namespace. Second, `proc` shows a pid namespace outside of this process's own
+/// namespace. Third, the node itself is a container that runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
@@ -296,7 +296,7 @@ pub fn is_outside(status: &str) -> bool {
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
 
-/// Whether an error means that the process ended. Such a process has no sockets.
+/// Whether an error means that the process ended. A process that ended has no sockets.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
@@ -313,8 +313,8 @@ pub fn started(stat: &str) -> Option<u64> {
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The time at which this node booted, by the current clock. `/proc/stat` also has this time, but for each read of this
-/// file, the kernel counts all interrupts.
+/// The time at which this node booted, by the current clock. `/proc/stat` also has the boot time, but the kernel counts
+/// all interrupts for each read of `/proc/stat`.
 pub fn booted() -> Option<Timestamp> {
     let since_boot = clock_gettime(SINCE_BOOT).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
@@ -332,8 +332,8 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` has three problems. It takes a
-/// part of the file for the whole file. It needs all sixteen limits. It can overflow on a line with few words.
+/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` has three problems: `Limits`
+/// ignores a read error, needs all sixteen limits, and can overflow on a line with few words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

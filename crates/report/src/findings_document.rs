@@ -39,11 +39,11 @@ pub(super) struct FindingsDocument<'a> {
     pub(super) schema: &'static str,
     /// The version of the program that wrote the document.
     pub(super) version: &'static str,
-    /// The result. `findings`: a finding has at least the severity `--min-severity` (by default `warning`). Otherwise
-    /// `not-checked` if necessary input is missing, or else `clear`. The exit code of a command agrees.
+    /// The result. A finding sets the result if the severity of the finding is at least `--min-severity` (by default
+    /// `warning`). The exit code of a command has the same meaning, unless `--exit-zero` is set.
     pub(super) result: CheckResult,
-    /// The namespace in which agents were searched; absent in a report of one node. A node without an agent in this
-    /// namespace is not included.
+    /// The namespace in which the command searched for agents; absent in a report of one node. A node without an agent
+    /// in this namespace is not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_namespace: Option<&'a str>,
     /// How many agents were queried; absent if all agents were queried.
@@ -51,8 +51,8 @@ pub(super) struct FindingsDocument<'a> {
     pub(super) partial: Option<Partial>,
     /// The findings, worst first. Each problem occurs once, with all its nodes.
     pub(super) findings: &'a [Incident],
-    /// The rules that a node could not judge, and the inputs that it could not read. For an agent that could not be
-    /// queried, the reason.
+    /// The rules that a node could not judge, and the inputs that the node could not read. If an agent could not be
+    /// queried, one entry has the reason.
     pub(super) unknown: Vec<UnknownOn<'a>>,
     /// How many findings are not reported: they are in another namespace, are of another rule, or have a lower
     /// severity.
@@ -100,8 +100,8 @@ pub struct Node {
     /// The findings of this node, worst first; absent in a document of one node, and if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// The unjudged rules and unread inputs. If the agent could not be queried, the reason. The document lists them in
-    /// its own `unknown`.
+    /// The unjudged rules and unread inputs. If the agent could not be queried, one entry has the reason. The field
+    /// `unknown` of the document lists these entries.
     #[serde(skip)]
     pub(super) unknown: Vec<Unknown>,
 }
@@ -361,7 +361,8 @@ impl Problem {
     }
 }
 
-/// The upper limit for [`Unknown::claims`] from an agent. No node has more, but an agent can report any number.
+/// The upper limit for [`Unknown::claims`] from an agent. No node has more ports and objects, but an agent can report
+/// any number.
 pub(super) const MOST_CLAIMS: usize = 1_000_000;
 
 impl Unknown {
@@ -455,7 +456,8 @@ mod tests {
         assert_eq!(told(&world), [Some(3), Some(3)]);
         world.connections_at = Some(world.at - jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
-        // The clock was set back after the connections were read, so the connections count as new as the scan.
+        // The clock was set back after the connections were read. So the document has the same age for the connections
+        // and for the scan.
         world.connections_at = Some(world.at + jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(3)]);
     }

@@ -5,7 +5,8 @@ use portreeve_facts::text;
 /// The largest number of nodes that a text names.
 pub(super) const NAMED: usize = 3;
 
-/// The first `shown` names, then a count. A name is empty if an agent's pod has no node, or cannot be used.
+/// The first `shown` names, then a count. An empty name stands for an unknown node, for example if an agent's pod has
+/// no node.
 pub fn first_nodes<T: AsRef<str>>(nodes: &[T], shown: usize) -> String {
     let named = nodes.iter().map(|node| match node.as_ref() {
         "" => "an unknown node",

@@ -13,8 +13,8 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"]
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// If this percentage of the source ports is in use, some new connections fail. The kernel tries about 240 ports: 128,
 /// 64, 32 and 16 ports from random places (`attempts` in `nf_nat_l4proto_unique_tuple`). If all tried ports are in use,
-/// the kernel drops the packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none
-/// of 100,000 fails.
+/// the kernel drops the packet. If 98 % of the source ports are in use, one of 100 connections fails. If 99 % are in
+/// use, one of 10 connections fails. If 95 % are in use, none of 100,000 connections fails.
 const FULL: u32 = 98;
 /// If this percentage of an assumed range is in use, the range is nearly used up. The assumed range is from the lowest
 /// to the highest used port. The percentage is high, because a few used ports may be neighbours by chance.

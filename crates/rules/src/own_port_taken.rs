@@ -11,7 +11,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["agent"
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    // Only agents have an own port: the command `check` listens on no port.
+    // Only an agent listens on a port of its own: the command `check` listens on no port.
     let mut needs = round.needs().with(&[Source::OwnPort])?.iter();
     let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
     let Some((own, at)) = own else { return Ok(Vec::new()) };

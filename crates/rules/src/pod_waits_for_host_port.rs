@@ -30,7 +30,7 @@ const ROLLOUT: i64 = 600;
 /// The longest time, in seconds, until a controller replaces a failed pod. The DaemonSet controller waits longest
 /// (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
 const LONGEST_RETRY: i64 = 1200;
-/// Controllers that replace a failed pod while a pod is missing.
+/// The kinds of controllers that replace a failed pod if there are fewer pods than wanted.
 const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
 /// A toleration of every taint, in the form of [`Workload::tolerates`]: only the operator `Exists`, with empty key,
 /// value and effect.

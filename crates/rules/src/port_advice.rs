@@ -30,8 +30,8 @@ pub struct Advice {
 }
 
 /// The advice about a port with these owners, problems first. `free` is a number for another Service, with the unread
-/// input that may hide a user of the number. `refused` is true if the API server refused the queried number. Only then
-/// may the advice move a working Service to another number.
+/// input that may hide a user of the number. `refused` is true if the API server refused the queried number. If
+/// `refused` is false, the advice does not move a working Service to another number.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -218,8 +218,8 @@ fn how_to_have(snapshot: &Snapshot, number: u16, limits: &Limits, free: Option<&
     })
 }
 
-/// The advice with a free number for another Service, if the API server refused no number. In this case, a working
-/// Service keeps its number.
+/// The advice with a free number for another Service, if the API server refused no number. The advice does not move a
+/// working Service to another number.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let such_as = such_as(Some(free?));
     let services = snapshot.cluster.services.known_part(Unread::Adds);

@@ -29,8 +29,8 @@ pub struct PortUse {
     /// The Service that has the number, and who chose the number.
     pub allocated: Option<(String, Choice)>,
     /// The user of the port, besides the Service with the number and the proxy: `nginx listens`, `pod shop/web has it
-    /// as hostPort`. The user may also be a leftover redirection of a deleted pod, or a Service at an external address
-    /// of this node. If no Service has the number, the user may be the proxy, or an object that may need the port.
+    /// as hostPort`. A leftover redirection of a deleted pod, and a Service at an external address of this node, are
+    /// also users. If no Service has the number, the user may be the proxy, or an object that may need the port.
     pub taken: Option<String>,
 }
 

@@ -22,8 +22,9 @@ fn ports(count: usize) -> String {
 fn expect_linear(input: fn(usize) -> String) {
     let measure = |count: usize, runs: usize| {
         let folder = folder(&[("a.yaml", &input(count))]);
-        // The test measures processor time, because other tests use the processors too. The kernel counts in steps of
-        // some milliseconds. One run can be shorter than a step, so the test measures ten runs together.
+        // The test measures processor time, because other tests use the processors too. The kernel counts processor
+        // time in steps of some milliseconds. One run can be shorter than a step, so the test measures ten runs
+        // together.
         let script =
             "TIMEFORMAT=%U; time for run in $(seq \"$1\"); do \"$0\" lint a.yaml -o json > /dev/null || exit; done";
         let mut command = Command::new("bash");

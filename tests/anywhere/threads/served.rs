@@ -1,5 +1,5 @@
 //! Portreeve has an answer to a public thread if the output names the conflict or claim, its owner, and a remedy. The
-//! test of the thread proves this.
+//! test of the thread checks the output.
 
 use std::process::{ExitCode, Termination};
 

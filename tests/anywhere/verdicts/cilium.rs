@@ -1,5 +1,5 @@
 //! The recorded answers to test packets on a node with Cilium as the proxy. `tests/lab/behind_cilium` sends the packets
-//! again. With `UPDATE=1`, it records the answers.
+//! again. With `UPDATE=1`, `tests/lab/behind_cilium` also records the answers.
 
 use std::{collections::BTreeSet, fs};
 

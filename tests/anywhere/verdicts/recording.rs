@@ -26,8 +26,8 @@ pub struct Recording {
     /// The version of the data plane, if it differs from the other recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// The name of another recording. If this field has a name, `listeners` has only the listeners whose answers differ
-    /// from that recording.
+    /// The name of another recording, or an empty text. If there is a name, `listeners` has only the listeners whose
+    /// answers differ from the named recording.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,
     /// The questions about each port, in the order of the answers: the place of the client, and the address.

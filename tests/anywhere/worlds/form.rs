@@ -52,8 +52,8 @@ pub(super) struct Node {
     /// The sockets: `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234
     /// ingress-nginx/controller:nginx`.
     pub(super) sockets: Lines,
-    /// The links, `flannel.1 vxlan 8472`: name, kind, UDP port. Then `external`, `id=1`, and `down` if the device is
-    /// not up.
+    /// The links, `flannel.1 vxlan 8472`: name, kind, UDP port. Further words are optional: `external`, `id=1`, and
+    /// `down` if the device is not up.
     pub(super) links: Lines,
     /// The addresses: `cni0 10.244.0.1/24`. If the link has no line in `links`, it is a plain link.
     pub(super) addresses: Lines,

@@ -27,7 +27,7 @@ const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback, in the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// `None` in a guest (a virtual machine), which uses an API server of the machine.
+    /// `None` in a guest (a virtual machine). A guest uses an API server that runs outside of the guest.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,

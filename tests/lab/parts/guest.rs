@@ -160,7 +160,8 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots the guest, and waits until the command starts. Returns `None` if the guest gets stuck before that.
+/// Boots the guest, and waits until the command starts. Returns `None` if the guest gets stuck before the command
+/// starts.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");

@@ -16,7 +16,8 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// The greatest number of bytes that the relay passes in one step. On a slow path, the number is `CRUMB`.
+/// The greatest number of bytes that the relay passes in one step. On a slow path, the relay passes at most `CRUMB`
+/// bytes in one step.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);

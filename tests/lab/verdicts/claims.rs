@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Held, binds::BINDS, judged::is_link_local};
 use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
-/// The second port of the backend pod. The claim that competes with a NodePort leads to this port.
+/// The second port of the backend pod. The claim that competes with a NodePort sends connections to the second port.
 pub const OTHER: u16 = 9090;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
             Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
-        // As in a recording: for a link-local address, `N` stands for an error and for no answer, because the kernel
-        // may give either.
+        // For a link-local address, `N` stands for an error and for no answer, as in a recording: the kernel may give
+        // either result.
         Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
         Ok(Outcome::Refused) => 'R',
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',

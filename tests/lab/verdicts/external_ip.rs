@@ -100,7 +100,8 @@ impl Shown {
             if both != told && !(told == '?' && row.is_undefined(to, seen)) {
                 wrong.push(format!("{place}: {from} to {to}\n  alone {alone}, both {both}, told {told}"));
             }
-            // The external IP takes these connections: the wrong Service answers, or no Service answers any more.
+            // The external IP takes the connection from the NodePort: the wrong Service answers, or no Service answers
+            // any more.
             if self.served.contains(&(from, to)) && (both == 'O' || (alone == 'P' && both != 'P')) {
                 lost.insert(from);
             }
@@ -117,7 +118,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Whether kube-proxy has contradicting rules for the address, in an undefined order.
+    /// Whether kube-proxy has contradicting rules for the address. The order of the rules is undefined.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

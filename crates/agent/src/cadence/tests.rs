@@ -1,5 +1,5 @@
-//! Simulates hours of an agent in a moment. Each test sets the cost of a scan, and the times at which the cluster
-//! changes.
+//! The tests simulate hours of scans, but run in a moment. Each test sets the cost of a scan, and the times at which
+//! the cluster changes.
 
 use super::*;
 

@@ -70,7 +70,7 @@ impl Shared {
 impl Recorder {
     /// Starts a task that writes through `client`. `limit` is the time limit of each request. `agents` is the namespace
     /// of the agents. `chance` returns random numbers from 0 to 1. The function needs a tokio runtime. The task ends
-    /// when the `Recorder` is dropped, or by a bug.
+    /// when the `Recorder` is dropped. If the task ends earlier, the program has a bug.
     pub fn start(
         client: Client,
         limit: Duration,
@@ -138,7 +138,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // A request can become due between `next` and `due`. In this case, the task waits only for a moment.
+                // If a request becomes due between `next` and `due`, the task waits only for a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
                 tokio::select! {
                     () = shared.changed.notified() => {}
@@ -202,7 +202,7 @@ impl Writer {
         let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // Only an Event of another program makes an answer so long. So the server works.
+            // Only an Event of another program makes an answer longer than `ANSWER`. So the server works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };

@@ -19,8 +19,8 @@ use portreeve_rules::{
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
 
-/// The greatest number of claimed addresses for one port and one family. A `bind` to the wildcard address is compared
-/// with each of these claims.
+/// The greatest number of claimed addresses for one port and one family. The hook compares a `bind` to the wildcard
+/// address with each claimed address of the port.
 const ADDRESSES: usize = 64;
 /// The greatest number of claims of all ports. The BPF map has space for 131,072 keys. A claim needs up to two keys,
 /// and up to four keys while new claims replace old claims.
@@ -89,8 +89,8 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let is_host_port = |port| host_ports.is_some_and(|it| it.ports().any(|(host_port, _)| host_port == port));
     if let (Some(addressed), Some(node_ports)) = (round.addressed().known(checked), round.node_ports().known(checked)) {
         let of_ports = (CLAIMS / node_ports.ports().count().max(1) / 2).clamp(1, ADDRESSES);
-        // Outside of its NodePort range, Cilium serves fewer addresses. If the range was not read, the addresses are
-        // either the same for each port, or those of the default range.
+        // Outside of its NodePort range, Cilium serves fewer addresses. If the range was not read, either every port
+        // has the same addresses, or the default range is assumed.
         let range = cilium_range(round.now).unwrap_or_else(|_| PortRange::DEFAULT_NODE_PORTS.into());
         let mut known: BTreeMap<(Family, bool), Vec<IpAddr>> = BTreeMap::new();
         for ((of_port, number), services) in node_ports.ports() {
@@ -145,8 +145,8 @@ fn are_held(round: &Round<'_>) -> Option<bool> {
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
 
-/// The addresses of a family on which the node certainly answers at a NodePort. On its other addresses, another proxy
-/// may bind the port.
+/// The addresses of a family on which the node certainly answers at a NodePort. Another proxy may bind the port on the
+/// node's other addresses.
 fn answering<'a>(addressed: &'a Addressed<'_>, family: Family, number: u16) -> impl Iterator<Item = IpAddr> + use<'a> {
     let (locals, assumptions) = (addressed.locals.iter(), &addressed.assumptions);
     let locals = locals.filter(move |local| Family::of(local.ip) == family);
@@ -270,7 +270,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         local_port: bind.at.port(),
         remote: every(Family::of(ip)),
         remote_port: 0,
-        // The hook may not know `IPV6_V6ONLY`. Then this value makes the bind a conflict.
+        // The hook cannot read `IPV6_V6ONLY`. If the port is claimed only for IPv4, the value `false` makes a bind of
+        // `::` a conflict.
         v6only: ip.is_ipv6().then_some(bind.answer != Answer::FamilyUnknown),
         uid: bind.uid,
         inode: 0,
@@ -281,8 +282,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding about the listener `socket` on this node. `None` if the finding is not worth an Event. The second value
-/// is an unread input, without which a rule could not judge the listener.
+/// The finding about the listener `socket` on this node. `None` if the finding is not worth an Event. If a rule could
+/// not judge the listener, the second value is the unread input that the rule needs.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();

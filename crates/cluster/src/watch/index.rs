@@ -51,7 +51,8 @@ pub enum CachedObject {
     Pod(Arc<Pod>),
     /// Only a Node.
     Node(Arc<Node>),
-    /// Settings, Pods that wait for ports, or an object with rejected fields. Such objects are rare.
+    /// All other facts: settings, Pods that wait for ports, or an object with rejected fields. Few objects give such
+    /// facts.
     More(Arc<FactsBuilder>),
 }
 
@@ -105,8 +106,8 @@ pub struct ObjectBatch {
     /// Objects outside the selection are dropped when they are read. A cluster may have far more EndpointSlices than
     /// rules need.
     selection: Selection,
-    /// The objects that are already known. An unchanged object is taken from here, so that memory contains it only
-    /// once.
+    /// The objects that are already known. The batch takes an unchanged object from the known objects, so that memory
+    /// contains the object only once.
     known: Option<KnownObjects>,
 }
 
@@ -116,7 +117,7 @@ impl ObjectBatch {
         Self { objects: BTreeMap::new(), selection, known }
     }
 
-    /// A batch of one object without a name.
+    /// A batch of one object. The key of the object is an empty name.
     pub fn of_one(object: CachedObject) -> Self {
         Self { objects: [(Box::default(), object)].into(), ..Self::default() }
     }
@@ -228,7 +229,7 @@ impl Index {
         }
     }
 
-    /// The facts. They have the same form as facts from files or from single LISTs.
+    /// The facts, in the same form as facts from files or from single LISTs.
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
@@ -351,7 +352,8 @@ impl ResourceCache {
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
-        // `collect` builds a `BTreeMap` with full nodes. Single inserts in order would leave the nodes half empty.
+        // `collect` builds a `BTreeMap` with full tree nodes. Single inserts in order would leave the tree nodes half
+        // empty.
         let kept = new.objects.into_iter().map(|(title, object)| {
             let known = before.remove(&title).filter(|known| *known == object);
             changed |= known.is_none();

@@ -13,8 +13,8 @@ pub struct WatchTiming {
     /// The longest time for which a watch may send no line. Afterwards, the watch is requested again. A server sends
     /// bookmarks every minute.
     pub idle_timeout: Duration,
-    /// If lines arrive faster than they are read for this time, the present state is requested instead of the unread
-    /// lines.
+    /// The time for which lines may arrive faster than the watcher reads lines. Later, the watcher requests the present
+    /// state instead of the unread lines.
     pub behind: Duration,
     /// The interval between polls of Nodes and settings. In a small cluster, also the interval between polls of Pods
     /// that wait for free ports.
@@ -53,7 +53,7 @@ impl WatchTiming {
     }
 
     /// The time to wait after this number of failures in a row. Half of this time is multiplied by `jitter`, which is
-    /// from 0 to 1. `retry_after` is added, with a random factor from 1 to 2.
+    /// from 0 to 1. The function also adds `retry_after`, multiplied by a random factor from 1 to 2.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
         let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
         let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);

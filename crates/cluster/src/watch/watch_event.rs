@@ -43,8 +43,8 @@ impl EventLines {
     pub(super) async fn next(&mut self) -> Result<Option<String>, Error> {
         loop {
             let line = self.lines.next_line().await;
-            // If a line reaches the limit, the reader stops, as at the end of the last line. So the limit is checked
-            // first.
+            // At the limit, the reader stops as at the end of the data, and can return a cut line. So this function
+            // first checks whether the line reached the limit.
             if self.lines.get_ref().limit() == 0 {
                 let what = format!("one event is longer than {} MiB", LONGEST_OBJECT >> 20);
                 return Err(Error::TooMuch { request: self.request.clone(), what });

@@ -84,7 +84,7 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     }
     assert_eq!(captured(&world, "fe80::1"), None);
     assert_eq!(assumptions.ambiguity().source, Source::ProxyMode);
-    // A socket at every address is also on a served address.
+    // A socket on every address gets only assumptions in which the node serves NodePorts at one of its addresses.
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     assert!(assumptions.at(true).iter().all(|it| it.captures(primary, 30080)));
     assert!(assumptions.at(false).len() > assumptions.at(true).len());

@@ -1,4 +1,4 @@
-//! Other users of a port number. These users get no new connections to the port of this node.
+//! Other users of a port number: the users that get no new connections to the port of this node.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -23,7 +23,8 @@ pub enum BesideKind {
     NotServed,
     /// A server or a tunnel that needs the port, perhaps without a socket on the port.
     Need,
-    /// A user that may exist: an input was not read, or the scan does not list sockets of this kind.
+    /// A socket or a connection that may exist. The reason is that an input was not read, or that the scan does not
+    /// list sockets of this kind.
     Possible,
 }
 
@@ -172,7 +173,8 @@ pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
         State::SynSent => {
             "while the connection is open, a server cannot listen on this port: bind fails with EADDRINUSE"
         }
-        // The connection may be left from a server that ended. Most servers can listen again beside such a connection.
+        // The connection may be left from a server that ended. Most servers can listen on the port again while the
+        // leftover connection is open.
         _ => {
             "if the connection is outgoing, a server cannot listen on this port while the connection is open: bind fails with EADDRINUSE"
         }

@@ -104,7 +104,8 @@ impl Claim<'_> {
                 let is_left_out = snapshot.is_in(Mode::Cilium)
                     && cilium::cilium_range(snapshot)
                         .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
-                // Cilium redirects no connections of a left-out hostPort, but the pod may still be on another node.
+                // Cilium redirects no connections of a hostPort in the NodePort range, so the pod needs no address. But
+                // it may be unknown whether the pod is on this node.
                 let unsettled = unsettled(snapshot, pod).filter(|gap| !is_left_out || gap.source != Source::Pods);
                 let unsettled = unsettled.map(|gap| format!("; not known: {}", gap.detail));
                 let left_out =

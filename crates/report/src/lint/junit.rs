@@ -44,7 +44,8 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding((&rule, &name), (evidence, report.counts(finding)), first, remedies), place)
 }
 
-/// Adds the place to a test case. Rendered output gets no line, because the line in the template is unknown.
+/// Adds the file and the line to a test case. For rendered output, adds no line, because the line in the template is
+/// unknown.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {

@@ -104,7 +104,7 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
 
     // After a restart, an agent reads the reporting instance of the Event. If another node wrote the Event, this agent
-    // writes no end.
+    // does not report the end of the finding.
     let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
     let mut over = |server: &mut Server, agent: usize| {
         let (node, plan) = &mut agents[agent];
