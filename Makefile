@@ -49,12 +49,22 @@ macos: ## Check the types of the plugin for macOS
 	@tools/timed 'tools of macos' tools/install macos
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
-# The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.
-words: ## Check that documents, help and recorded output keep to plain words
+ALERTS := dashboards/alerts.yaml dashboards/alerts-without-agent.yaml
+# The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks. Vale reads neither the texts of JSON
+# files nor the comments and texts of YAML files, so this target copies these texts into Markdown files. An alert has several texts for
+# several labels: `else` begins another sentence.
+words: ## Check that documents, help, recorded output, the chart, dashboards and alerts keep to plain words
 	@tools/timed 'tools of words' tools/install words
+	@rm -rf target/words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
-	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs target/words/help.txt \
+	@sed 's/^ *# \{0,1\}//; t; s/.*//' deploy/chart/values.yaml $(ALERTS) > target/words/comments.md
+	@sed -n 's/^ *"\(description\|title\)": "\(.*\)",\{0,1\}$$/\2\n/p' dashboards/*.json > target/words/dashboards.md
+	@perl -0777 -n -e 's/\{\{-? else.*?\}\}/. Or /gs; s/\{\{.*?\}\}//gs;' \
+	    -e 'print $$1 =~ s/\s+/ /gr, "\n\n" while /^ +(?:summary|description):(?: >-)?(.*?\n)(?= +(?:description|runbook_url): )/gms' \
+	    $(ALERTS) > target/words/alerts.md
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs skills target/words \
+	    deploy/chart/README.md deploy/chart/templates/NOTES.txt \
 	    $$(find crates src tests -name '*_table.snap' -o -name '*_wide.snap' -o -name '*commands.snap')
 
 comments: ## Print the comments of Rust that do not keep to plain words
@@ -155,7 +165,7 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 	@echo $(IMAGE)
 
 release: ## Make a release below dist, and push nothing: make release VERSION=1.2.3 COSIGN_KEY=FILE MINISIGN_KEY=FILE
-	@tools/install image shipped helm release site
+	@tools/install image shipped hook helm release site
 	@env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN} --unset=MAKEFLAGS $(MAKE) --no-print-directory advisories
 	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 
@@ -163,7 +173,8 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 	@tools/install helm release publish
 	@COSIGN_KEY='$(COSIGN_KEY)' tools/publish
 
-# The binary that runs on nodes.
+# The binary that runs on nodes. Like the binary of a release, it has the bind hook.
+shipped: FEATURES ?= bind-hook
 shipped:
 	tools/install image shipped $(if $(findstring bind-hook,$(FEATURES)),hook)
 	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

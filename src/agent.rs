@@ -33,7 +33,7 @@ pub(super) struct Args {
     config: Option<PathBuf>,
     /// Only query the running agent at --socket, and exit with 0 if it works
     ///
-    /// Use the flags and the environment of that agent.
+    /// Give the probe the same flags and the same environment as the running agent.
     #[arg(long)]
     probe: bool,
 }

@@ -58,8 +58,8 @@ nodes that have an agent. With --snapshot FILE a verb is about the node in that 
 /// Finds, explains and predicts port conflicts on Kubernetes nodes
 ///
 /// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
-/// this with the Services of the cluster. Reports which NodePorts have conflicts, why, which clients are affected, and the
-/// command to type next.
+/// these facts with the Services of the cluster. Reports which NodePorts have conflicts, why, which clients are affected,
+/// and the command to type next.
 /// Only the verb `guard` changes the node: it reserves ports, and can refuse binds.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES)]
@@ -71,10 +71,9 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Flags are deferred: clap builds only the flags of the typed command. Structs of flags have plain comments, because
+// Structs of flags have plain comments, because
 // clap would use a doc comment as the help of the command. Both programs have the same verbs in the same order.
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 enum Action {
     /// Scan this node once: print findings, and set the exit code
     Check(check::Args),

@@ -1,6 +1,7 @@
 //! Writes the generated documents below `docs/` from texts in the program. `make docs` writes them again.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
@@ -14,7 +15,12 @@ use super::{
 };
 use portreeve_agent::metrics::metrics_page;
 use portreeve_report::{findings_schema, lint_schema, owner_schema, ports_schema, rule_page_markdown};
-use portreeve_rules::ids::{IDS, Id};
+use portreeve_rules::ids::{IDS, Id, find};
+
+/// The flags of `check` that choose findings. Other verbs have some of these flags too.
+const CHOOSING: [&str; 5] = ["settings", "min_severity", "exit_zero", "no_headers", "rules"];
+/// The pages below `docs/symptoms`, in the order of README.md.
+const SYMPTOMS: [&str; 4] = ["refused", "address-in-use", "already-allocated", "time-outs"];
 
 fn generated_documents() -> Vec<(String, String)> {
     let mut documents = vec![
@@ -33,7 +39,8 @@ fn generated_documents() -> Vec<(String, String)> {
 fn command_reference() -> String {
     let mut text = String::from(
         "# Commands\n\n`portreeve VERB` reports about this node, or with `--snapshot FILE` about the node in the file. \
-         `kubectl portreeve VERB` and `portreeve --agents VERB` report about all nodes that have an agent.\n",
+         `kubectl portreeve VERB` and `portreeve --agents VERB` report about all nodes that have an agent. The help of \
+         each verb also has examples.\n",
     );
     let built = |command: Command| {
         let mut command = command.term_width(100);
@@ -51,13 +58,20 @@ fn command_reference() -> String {
         text.push_str(&help(command.clone(), &[]));
     }
     // If several verbs explain a flag in the same words, the page lists the flag once for all these verbs.
-    let shared =
-        [("Flags of a scan of this node", "suggest", &node), ("Flags that reach the agents", "suggest", &nodes)];
+    let shared = [
+        ("Flags of a scan of this node", "suggest", &node),
+        ("Flags that reach the agents", "suggest", &nodes),
+        ("Flags that choose findings", "check", &node),
+    ];
     let mut explained: Vec<Arg> = node.get_arguments().chain(nodes.get_arguments()).cloned().collect();
     for (title, verb, command) in shared {
         let verb = command.find_subcommand(verb).expect("the verb");
-        let is_shared = |arg: &&Arg| matches!(arg.get_help_heading(), Some("Sources" | "Cluster" | "Agents"));
-        let flags: Vec<Arg> = verb.get_arguments().filter(is_shared).cloned().collect();
+        let is_shared = |arg: &Arg| {
+            matches!(arg.get_help_heading(), Some("Sources" | "Cluster" | "Agents"))
+                || CHOOSING.contains(&arg.get_id().as_str())
+        };
+        let is_new = |arg: &&Arg| is_shared(arg) && !is_known(arg, &explained);
+        let flags: Vec<Arg> = verb.get_arguments().filter(is_new).cloned().collect();
         let page = built(Command::new("shared").disable_help_flag(true).help_template("{options}").args(&flags));
         text.push_str(&fenced(title, page));
         explained.extend(flags);
@@ -76,18 +90,21 @@ fn command_reference() -> String {
     text
 }
 
+/// The help of a program, or of a verb without its examples and without the explained flags.
 fn help(command: Command, explained: &[Arg]) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
-    let is_known = |arg: &Arg| {
-        explained.iter().any(|it| {
-            it.get_id() == arg.get_id()
-                && it.get_help().map(ToString::to_string) == arg.get_help().map(ToString::to_string)
-        })
-    };
-    let hide = !explained.is_empty();
-    let command =
-        command.mut_args(|arg| if hide && (is_known(&arg) || arg.get_id() == "help") { arg.hide(true) } else { arg });
-    fenced(&name, command)
+    if explained.is_empty() {
+        return fenced(&name, command);
+    }
+    let is_hidden = |arg: &Arg| is_known(arg, explained) || arg.get_id() == "help";
+    let command = command.mut_args(|arg| if is_hidden(&arg) { arg.hide(true) } else { arg });
+    fenced(&name, command.before_help(None::<&'static str>))
+}
+
+/// Whether the page already explains a flag in the same words.
+fn is_known(arg: &Arg, explained: &[Arg]) -> bool {
+    let help = |arg: &Arg| arg.get_help().map(ToString::to_string);
+    explained.iter().any(|it| it.get_id() == arg.get_id() && help(it) == help(arg))
 }
 
 /// A section with the help of a command, without the spaces that clap writes at line ends.
@@ -98,16 +115,31 @@ fn fenced(title: &str, mut command: Command) -> String {
 }
 
 fn rules_index() -> String {
+    let page = |name: &str| fs::read_to_string(docs().join(format!("symptoms/{name}.md"))).expect("a page");
+    let symptoms = SYMPTOMS.map(|name| (name, page(name)));
     let row = |id: &&Id| {
+        let leads_here = |page: &str| page.contains(&format!("](../rules/{}.md)", id.name));
+        let symptoms = symptoms.iter().filter(|(_, page)| leads_here(page));
+        let symptoms: Vec<String> = symptoms.map(|(name, _)| format!("[{name}](../symptoms/{name}.md)")).collect();
+        let symptoms = if symptoms.is_empty() { "–".to_owned() } else { symptoms.join(", ") };
         let variants: Vec<String> = id.variants.iter().map(|variant| format!("`{}`", variant.name)).collect();
-        format!("| [{0}]({0}.md) | {1} | {2} | {3} |\n", id.name, id.ceiling(), id.title, variants.join(", "))
+        format!(
+            "| [{0}]({0}.md) | {1} | {2} | {3} | {4} |\n",
+            id.name,
+            id.ceiling(),
+            symptoms,
+            id.title,
+            variants.join(", ")
+        )
     };
-    let rows: String = IDS.iter().map(row).collect();
+    let mut ids = IDS.to_vec();
+    ids.sort_by_key(|id| Reverse(id.ceiling()));
+    let rows: String = ids.iter().map(row).collect();
     format!(
         "# Rules\n\nA finding has an id and a variant, for example `node-port-claimed-twice/lost`. [`lint`](../lint.md) uses the same ids \
          for conflicts that manifests would cause. On the page of a rule, the column *decided by* names the part of the system \
          that decides between two claims. *Supply* means that ports or file descriptors run out, or that a \
-         range of automatic ports contains a needed port. *State* means a wrong state without a conflict.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
+         range of automatic ports contains a needed port. *State* means a wrong state without a conflict.\n\n| rule | worst | symptom | finds | variants |\n|---|---|---|---|---|\n{rows}"
     )
 }
 
@@ -130,6 +162,32 @@ fn the_generated_documents_are_up_to_date() {
         }
     }
     assert!(old.is_empty(), "`make docs` writes anew: {}", old.join(", "));
+}
+
+#[test]
+fn the_index_of_the_rules_begins_with_the_worst_and_has_a_symptom_of_each_rule_for_a_cluster() {
+    let index = rules_index();
+    let rows: Vec<(&Id, &str)> = index
+        .lines()
+        .filter_map(|row| row.strip_prefix("| [")?.split_once("]("))
+        .map(|(name, rest)| (find(name).expect("an id"), rest))
+        .collect();
+    assert!(rows.len() == IDS.len() && rows.is_sorted_by_key(|(id, _)| Reverse(id.ceiling())), "{index}");
+    let without = rows.iter().filter(|(_, row)| !row.contains("](../symptoms/"));
+    assert_eq!(without.map(|(id, _)| id.name.0).collect::<Vec<_>>(), ["port-field-refused"]);
+}
+
+#[test]
+fn a_flag_that_chooses_findings_is_explained_once() {
+    let page = command_reference();
+    let (_, list) = page.split_once("\n## Flags that choose findings\n").expect("the list");
+    let list = list.split("\n## ").next().expect("a part");
+    for flag in ["--set <KEY=VALUE>", "--min-severity <SEVERITY>", "--exit-zero", "--no-headers", "--rule <RULE>"] {
+        assert!(list.contains(flag), "{flag}: {list}");
+    }
+    for words in ["Keys: ip_local_port_range,", "Do not exit with 1 for findings", "Run only this rule"] {
+        assert_eq!(page.matches(words).count(), 1, "{words}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) const OF_A_NODE: &[Example] = &[
     ("map", "-o svg > ports.svg", "a picture for documents"),
     ("snapshot", "> node.json", "other verbs read the file with --snapshot node.json"),
     ("agent", "--listen 127.0.0.1:29517", "try the agent on this machine"),
-    ("guard", "--once --dry-run", "print the ports that the guard would reserve"),
+    ("guard", "--dry-run", "print the ports that the guard would reserve"),
     ("guard", "--release", "remove the ports that the guard reserved"),
     ("completion", "bash > /etc/bash_completion.d/portreeve", "for bash"),
 ];

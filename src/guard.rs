@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
-    /// The action when another process binds a NodePort or a hostPort; without a value, report. Needs a build with the feature bind-hook
+    /// The action when another process binds a NodePort or a hostPort; without a value, report. Images and releases have the hook. Other builds need the feature bind-hook
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_value_t = OnBind::Off, default_missing_value = "report", conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
     /// The control group whose binds the hook checks; by default all

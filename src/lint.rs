@@ -318,8 +318,8 @@ fn alone() -> Snapshot {
     }
 }
 
-/// Makes a path relative to `here`, usually the root of the repository. Code hosts need such paths to show findings at
-/// lines. Keeps the path if a symbolic link would make the new path name another file.
+/// Makes a path relative to `here`, usually the root of the repository. Code hosts need relative paths to show findings
+/// at lines. Keeps the path if a symbolic link would make the new path name another file.
 fn relative(path: PathBuf, here: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in path.strip_prefix(here).unwrap_or(&path).components() {

@@ -1,11 +1,12 @@
 //! `owner`: who answers on a port of this node, who gets no connections, and what to do.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, slice};
 
 use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
+use portreeve_facts::Gap;
 use portreeve_report::{NodeOwner, PortArgument, write_owner, write_owner_json};
 use portreeve_rules::free_port;
 
@@ -45,17 +46,15 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Some(pod) => port.owner_in_pod(&snapshot, pod, is_live),
         None => port.owner(&snapshot, refused, free_port(&snapshot, port.number).as_ref()),
     };
-    let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
-    let owner =
-        owner.map_err(|gap| anyhow!("the owner of port {}{place} is not known: {}", port.number, gap.detail))?;
-    console.write(|out| match output {
-        Form::Text => write_owner(&owner, &console.style, out),
-        Form::Json => {
-            let node = NodeOwner { node: snapshot.node_name().to_owned(), owner: Ok(owner.clone()) };
-            write_owner_json(port.number, &[node], out)
-        }
+    let node = NodeOwner { node: snapshot.node_name().to_owned(), owner };
+    console.write(|out| match (output, &node.owner) {
+        (Form::Json, _) => write_owner_json(port.number, slice::from_ref(&node), out),
+        (Form::Text, Ok(owner)) => write_owner(owner, &console.style, out),
+        (Form::Text, Err(_)) => Ok(()),
     })?;
-    Ok(ExitCode::from(owner.result() as u8))
+    let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
+    let unknown = |gap: Gap| anyhow!("the owner of port {}{place} is not known: {}", port.number, gap.detail);
+    Ok(ExitCode::from(node.owner.map_err(unknown)?.result() as u8))
 }
 
 /// Parses the `namespace/name` of a pod.

@@ -87,8 +87,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Ok(())
     })?;
     let is_blank = results.iter().all(|(_, result)| result.is_err());
-    // If no value is known, print no policies. `kubectl apply` would replace policies that have values with policies
-    // without values.
+    // If no value is known, print no policies. With policies without values, `kubectl apply` would remove the values of
+    // the policies in the cluster.
     if is_blank && choices.parameters.is_empty() {
         bail!(
             "no policy is printed, because nothing is known (scope: {scope}); without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"

@@ -1,7 +1,7 @@
 //! `reserve`: prints the ports to reserve on all nodes, in the format of a platform. If these ports are reserved,
 //! outgoing connections do not use NodePorts. The verb applies nothing.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::{anyhow, bail};
 use clap::{ValueEnum, builder::PossibleValue};
@@ -13,10 +13,11 @@ use super::{
     scope::{NodeResults, Scope, Wanted},
     words::{Words, wanted},
 };
+use portreeve_facts::Snapshot;
 use portreeve_report::{
     ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation, write_reservation_json,
 };
-use portreeve_rules::{FleetReservation, NodeReservation};
+use portreeve_rules::{FleetReservation, NodeGuard, NodeReservation};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
@@ -83,13 +84,22 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
-    // Only root on the node itself can read the lock of a guard. Agents know nothing about guards.
+    // Only root on the node itself can read the lock of a guard. Agents know nothing about guards, so the plugin lists
+    // the pods of guards.
     let (guard, unknown_guard) = if args.scope.is_this_node() { guard::of_this_node() } else { (None, None) };
-    let NodeResults { results, nodes, partial, oldest, scope } =
-        args.scope.judge(&Wanted::default(), console, |snapshot| NodeReservation::of(snapshot, guard.clone()))?;
+    let judge = |snapshot: &Snapshot| NodeReservation::of(snapshot, guard.clone());
+    let NodeResults { results, nodes, partial, guarded, oldest, scope } =
+        args.scope.judge(&Wanted { guards: true, ..Wanted::default() }, console, judge)?;
+    let (guarded, unlisted) = match guarded {
+        Ok(guarded) => (guarded, None),
+        Err(gap) => (BTreeSet::new(), Some(format!("guards are not known: {}", gap.detail))),
+    };
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
     for (node, result) in results {
         match result {
+            Ok(reservation) if guarded.contains(&node) => {
+                fleet.nodes.push(reservation.with_guard(NodeGuard::of_ready_pod()));
+            }
             Ok(reservation) => fleet.nodes.push(reservation),
             Err(gap) => unread.push((node, gap)),
         }
@@ -130,7 +140,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             "the list has only the NodePorts that Services have: a list of all NodePorts would leave too few ports for outgoing connections",
         );
     }
-    partial.iter().chain(&oldest).chain(&unknown_guard).for_each(|note| console.print_note(note));
+    partial.iter().chain(&oldest).chain(&unknown_guard).chain(&unlisted).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))
 }

@@ -30,6 +30,8 @@ pub(super) struct Wanted {
     pub(super) skipped: BTreeSet<Source>,
     /// The ports on which a scan of this node also searches for connections and bound sockets.
     pub(super) searched: PortSet,
+    /// Whether to list the guards of a cluster.
+    pub(super) guards: bool,
 }
 
 /// The ports whose endpoints a verb needs. The snapshot of an agent can lack these endpoints.
@@ -47,6 +49,8 @@ pub(super) struct NodeResults<T> {
     pub(super) nodes: Vec<NodeScan>,
     /// A text about the agents that were not queried, if there are any.
     pub(super) partial: Option<String>,
+    /// The nodes on which the pod of a guard is Ready. Empty if the verb or the scope lists no guards.
+    pub(super) guarded: Result<BTreeSet<String>, Gap>,
     /// The age of the oldest scan of an agent, in words: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
     /// The nodes, in words: `2 agents of namespace portreeve; other nodes are not included`.

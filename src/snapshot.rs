@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use super::{console::Console, sources::Sources};
+use portreeve_facts::Snapshot;
 use portreeve_report::Report;
 use portreeve_rules::ledger::Board;
 
@@ -20,7 +21,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)
     })?;
-    // No rule ran, so the result depends only on unread inputs.
-    let result = Report::of(&snapshot, &Board::default()).result();
-    Ok(ExitCode::from(result as u8))
+    Ok(end(&snapshot))
+}
+
+/// The exit code of a printed snapshot. No rule ran, so the exit code depends only on unread inputs.
+pub(super) fn end(snapshot: &Snapshot) -> ExitCode {
+    ExitCode::from(Report::of(snapshot, &Board::default()).result() as u8)
 }

@@ -8,7 +8,8 @@ use super::progress::Progress;
 use portreeve_cluster::{Accepted, Input};
 use portreeve_facts::Snapshot;
 
-/// The longest snapshot that is read, in bytes. The snapshot of a node with half a million sockets is shorter.
+/// The longest snapshot that is read, in bytes. The snapshot of a node with half a million sockets is shorter than this
+/// limit.
 const LONGEST: u64 = 256 << 20;
 
 /// Reads a file that `snapshot` wrote. The name `-` means standard input.

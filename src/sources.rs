@@ -197,7 +197,7 @@ impl Scope for Sources {
             [(node, _)] => format!("node {node} only"),
             several => format!("the {} nodes of these snapshots only", several.len()),
         };
-        Ok(NodeResults { results, nodes, partial: None, oldest: None, scope })
+        Ok(NodeResults { results, nodes, partial: None, guarded: Ok(BTreeSet::new()), oldest: None, scope })
     }
 }
 

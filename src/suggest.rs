@@ -45,7 +45,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         skipped.remove(&Source::Clients);
     }
     let wanted = Wanted { skipped, searched: free_ports.to_search(), ..Wanted::default() };
-    let NodeResults { results, nodes, partial, oldest, scope } = scope.judge(&wanted, console, |snapshot| {
+    let NodeResults { results, nodes, partial, oldest, scope, .. } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;

@@ -20,7 +20,7 @@ use portreeve_rules::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
-    /// The changed setting: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
+    /// Judge the node with this setting: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
@@ -53,7 +53,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let (settings, parsed): (Vec<String>, Vec<Setting>) = settings.into_iter().unzip();
     let (mut what_if, mut refused) = (WhatIf::default(), Vec::new());
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
-    let NodeResults { results, nodes, partial, oldest, scope } =
+    let NodeResults { results, nodes, partial, oldest, scope, .. } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
     if results.iter().all(|(_, result)| result.is_err())
         && let Some(words) = refused.pop()
@@ -95,7 +95,7 @@ fn compare(
     if switches {
         end_held_ports(snapshot, &mut supposed);
     }
-    // Portreeve cannot predict which rules of the old mode remain after a switch.
+    // Portreeve cannot predict which rules of the old mode remain after the proxy's mode changes.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);
@@ -127,7 +127,7 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let (ports, proxy) = (service_ports(now), Proxy::of(now));
     let is_held = |socket: &Socket| {
         let service = ports.get(&(socket.protocol, socket.local_port));
-        // A health check port stays, because a proxy in each mode answers health checks.
+        // The socket of a health check port is not removed, because a proxy in each mode answers health checks.
         let is_node_port = service.is_some_and(|it| it.health_check_node_port != Some(socket.local_port));
         is_node_port && proxy.owns(socket) == Own::Yes
     };
@@ -136,8 +136,9 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// The changed node, but with NodePorts on every address. Answers that only this node keeps are lost because of
-/// `nodePortAddresses`. `None` if a user chose the addresses, or if the mode is not known.
+/// The changed node, but with NodePorts on every address. If the changed node loses an answer, but keeps the answer
+/// with NodePorts on every address, `nodePortAddresses` causes the loss. `None` if a user chose the addresses, or if
+/// the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;

@@ -14,7 +14,7 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
     format!("{wanted}{}", text::did_you_mean(typed, &names))
 }
 
-/// The accepted words of a flag. `parse` can also accept other texts.
+/// The accepted words of a flag. `parse` may accept a text that `words` does not list, for example `ID/VARIANT`.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,

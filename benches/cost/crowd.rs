@@ -90,7 +90,8 @@ impl Drop for Holder {
 pub struct Crowd(Vec<Holder>);
 
 impl Crowd {
-    /// Makes `sockets` sockets in the network namespace of the calling thread. A quarter of them are IPv6 sockets.
+    /// Makes `sockets` sockets in the network namespace of the calling thread. A quarter of the sockets are IPv6
+    /// sockets.
     pub fn grow(&mut self, sockets: usize) {
         let pairs = sockets / 2;
         while self.0.len() * PAIRS < pairs {

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{
     memory::processor_time,
     parts::{
-        Audit, ControlPlane, Namespace, Relay, Role, audit::Asked, directory::Directory, enter_alone, http_get,
+        Api, Audit, ControlPlane, Namespace, Relay, Role, audit::Asked, directory::Directory, enter_alone, http_get,
         memory::Memory, objects, process::Process, until_within,
     },
     row::{Promise, Row},
@@ -83,10 +83,9 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         if small { (5, Duration::from_secs(10), CHURN / 6, 1) } else { (AGENTS, WHILE, CHURN, AWAY) };
     let mut fleet = Fleet::of(binary, size);
 
-    let own = fleet.watches();
+    let own = watches(fleet.cluster.api());
     fleet.during("at start", Fleet::start);
-    let watches = fleet.watches();
-    let each = (watches - own) / size as f64;
+    let each = (watches(fleet.cluster.api()) - own) / size as f64;
     fleet.rows.push(Row::alone("watches of an agent", "watches", [each], Promise::AtMost(MOST_WATCHES)));
     let writes = fleet.during("at rest", |_| thread::sleep(wait));
     fleet.promise_reads("at rest", MOST_READS_AT_REST);
@@ -291,18 +290,6 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The number of open watches, including the API server's own watches.
-    fn watches(&self) -> f64 {
-        let metrics = self.cluster.api().text("/metrics").expect("metrics of the server");
-        let open = metrics.lines().filter(|line| {
-            let ours = ["services", "endpointslices", "pods", "nodes"];
-            line.starts_with("apiserver_longrunning_requests{")
-                && line.contains("verb=\"WATCH\"")
-                && ours.iter().any(|resource| line.contains(&format!("resource=\"{resource}\"")))
-        });
-        open.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    }
-
     /// The encrypted bytes of each open connection to the server, in both directions, by the connection's local
     /// address.
     fn bytes(&self) -> BTreeMap<String, f64> {
@@ -314,6 +301,18 @@ impl<'a> Fleet<'a> {
         };
         String::from_utf8_lossy(&output.stdout).lines().filter_map(carried).collect()
     }
+}
+
+/// The number of open watches, including the API server's own watches.
+pub fn watches(api: &Api) -> f64 {
+    let metrics = api.text("/metrics").expect("metrics of the server");
+    let open = metrics.lines().filter(|line| {
+        let ours = ["services", "endpointslices", "pods", "nodes"];
+        line.starts_with("apiserver_longrunning_requests{")
+            && line.contains("verb=\"WATCH\"")
+            && ours.iter().any(|resource| line.contains(&format!("resource=\"{resource}\"")))
+    });
+    open.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 fn name(number: usize) -> String {

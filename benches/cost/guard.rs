@@ -12,9 +12,11 @@ use portreeve_facts::PortSet;
 
 use crate::{
     fill,
+    fleet::watches,
     memory::processor_time,
     parts::{
-        ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, sysctl, until,
+        Audit, ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process,
+        sysctl, until,
     },
     row::{Promise, Row},
     sizes::short,
@@ -27,6 +29,13 @@ const NODE_PORTS: usize = 2_000;
 const LASTS: Duration = Duration::from_secs(120);
 /// The greatest processor time of a guard at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
+/// The greatest number of open watches of a guard: one for Services, and one for the Pods of its node.
+const MOST_WATCHES: f64 = 2.0;
+/// The greatest number of reads of a guard at rest in a minute. A guard reads Nodes at most once in `LASTS`, with at
+/// most three requests.
+const MOST_READS: f64 = 1.5;
+/// The user of the guard, and of this benchmark.
+const USER: &str = "admin";
 /// The number of new Services. `MOST_WAIT` is the greatest wait in milliseconds, from the API server's answer until the
 /// NodePort is reserved.
 const NEW: usize = 10;
@@ -34,19 +43,26 @@ const MOST_WAIT: f64 = 1_000.0;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
-    // The ephemeral port range must contain NodePorts. With the default range, the guard would reserve nothing.
+    // This measurement needs an ephemeral port range that contains NodePorts. With the default range, the guard would
+    // reserve nothing.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
-    let (directory, cluster) = (Directory::new(), ControlPlane::start());
+    let (directory, audit) = (Directory::new(), Audit::new());
+    let cluster = ControlPlane::with(&audit.flags().each_ref().map(String::as_str));
     cluster.api().create(&objects::node("n1", &PRIMARY));
     fill::services(&cluster, 0..services, NODE_PORTS);
+    let own = watches(cluster.api());
     let guard = start(&[], binary.to_str().expect("a path"), &cluster, &directory, &[]);
     let wanted = NODE_PORTS.min(services.div_ceil(2)) as f64;
     until("every reservation", || {
         (value("portreeve_guard_reserved_ports{reason=\"node_port\"}")? >= wanted).then_some(())
     });
+    let open = watches(cluster.api()) - own;
+    let before = reads(&audit);
     let (begun, spent) = (Instant::now(), processor_time(guard.pid()));
     thread::sleep(lasts);
-    let rate = 1000.0 * (processor_time(guard.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let lasted = begun.elapsed().as_secs_f64();
+    let rate = 1000.0 * (processor_time(guard.pid()) - spent).as_secs_f64() / lasted;
+    let reads = 60.0 * (reads(&audit) - before) / lasted;
     let what = format!("the guard, {} Services", short(services));
     let memory = Memory::of(guard.pid()).resident;
     let waits: Vec<f64> = (0..NEW).map(|number| reserved_after(&cluster, &format!("new-{number}"))).collect();
@@ -66,16 +82,24 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             waits,
             Promise::AtMost(MOST_WAIT),
         ),
+        Row::alone("watches of a guard", "watches", [open], Promise::AtMost(MOST_WATCHES)),
+        Row::alone("reads of a guard at rest, in a minute", "requests", [reads], Promise::AtMost(MOST_READS)),
     ]
     .into_iter()
     .chain(hook::measure(&cluster, &directory, small))
     .collect()
 }
 
+/// The number of objects and lists that the user has read. While the guard is at rest, only the guard reads.
+fn reads(audit: &Audit) -> f64 {
+    let all = audit.of(USER);
+    all.iter().filter(|it| it.uri.starts_with("/api/") && ["get", "list"].contains(&it.verb.as_str())).count() as f64
+}
+
 fn start(command: &[String], binary: &str, cluster: &ControlPlane, directory: &Directory, more: &[String]) -> Process {
     let mut arguments = vec![
         "guard".to_owned(),
-        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        format!("--kubeconfig={}", cluster.kubeconfig(USER).display()),
         "--node=n1".to_owned(),
         "--proxy-mode=iptables".to_owned(),
         format!("--state={}", directory.path().join("guard.json").display()),
@@ -98,7 +122,7 @@ fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// One read must ask for the whole list, because the kernel returns nothing to a second read.
+/// One read must return the whole list, because the kernel returns nothing to a second read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");

@@ -70,6 +70,10 @@ impl Held {
                 self.obey(&["listen", place]);
                 seteuid(Uid::from_raw(0)).expect("root may come back");
             }
+            ["close", place] => {
+                let place = address(place);
+                self.listeners.retain(|it| it.local_addr().expect("an address") != place);
+            }
             ["datagrams", count] => {
                 let more = (0..number(count)).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
                 self.datagrams.extend(more);

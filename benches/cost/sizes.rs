@@ -1,6 +1,7 @@
 //! The numbers of sockets, and how they are printed.
 
-/// The numbers of sockets on the host, the smallest first. Memory and growth are measured with each number.
+/// The numbers of sockets on the host, the smallest first. The benchmark measures memory and growth with each number of
+/// sockets.
 pub fn sizes(small: bool) -> &'static [usize] {
     if small { &[2_000, 10_000, 30_000] } else { &[10_000, 100_000, 200_000, 500_000] }
 }

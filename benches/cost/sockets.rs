@@ -14,7 +14,7 @@ use crate::{
     world::{World, run, services_of},
 };
 
-/// The greatest number of descriptors with which other programs search for the holders of sockets.
+/// The largest number of sockets for which the benchmark measures the search for holders.
 const MOST_DESCRIPTORS: usize = 200_000;
 
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
@@ -50,8 +50,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
-    // Leaves out the smallest number of sockets. The data of so few sockets fits into the processor's caches, so each
-    // socket takes half the time.
+    // Leaves out the smallest number of sockets. The data of these sockets fits into the processor's caches, so each of
+    // these sockets takes half the time.
     rows.push(growth::row("a scan that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));

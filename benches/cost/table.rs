@@ -1,5 +1,5 @@
-//! The table of the rows. It is printed, stored as JSON, compared with the baseline's ratios, and written into the
-//! documentation.
+//! The table of the rows. The benchmark prints the table, stores the table as JSON, compares the rows with the
+//! baseline's ratios, and writes the rows into the documentation.
 
 use std::{env, fs, path::Path, process::ExitCode};
 

@@ -20,6 +20,8 @@ use crate::{
 
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
 const SERVICES: u16 = 100;
+/// The ports on which kube-proxy listens for metrics and health checks.
+const OF_PROXY: [u16; 2] = [10249, 10256];
 /// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
@@ -49,10 +51,20 @@ impl World {
             holder.order(&format!("listen {address}:{port}"));
         }
         (0..LISTENERS).for_each(|number| holder.order(&format!("listen 127.0.0.1:{}", 20_000 + number)));
-        // Without a listener on each of kube-proxy's ports, a scan searches all connections once more.
-        [10249, 10256].iter().for_each(|port| holder.order(&format!("listen as nobody 127.0.0.1:{port}")));
         holder.order(&format!("datagrams {DATAGRAMS}"));
-        Self { binary: binary.to_owned(), services, directory, holder }
+        let mut world = Self { binary: binary.to_owned(), services, directory, holder };
+        world.start_proxy();
+        world
+    }
+
+    /// Opens the listeners on kube-proxy's ports. Without a listener on each of these ports, a scan searches all
+    /// connections once more.
+    pub fn start_proxy(&mut self) {
+        OF_PROXY.iter().for_each(|port| self.order(&format!("listen as nobody 127.0.0.1:{port}")));
+    }
+
+    pub fn stop_proxy(&mut self) {
+        OF_PROXY.iter().for_each(|port| self.order(&format!("close 127.0.0.1:{port}")));
     }
 
     pub fn order(&mut self, order: &str) {

@@ -1,4 +1,4 @@
-//! Checks what the readers of cluster objects promise for any file and for any answer of an API server.
+//! Checks that the readers of cluster objects keep their promises for any file and for any answer of an API server.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -137,8 +137,8 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // The input follows a token in a kubeconfig, and may cause an error. An error must not print the token. Input that
-    // contains the text of the token is skipped: the text may be a name, and errors print names.
+    // The kubeconfig has a token and then the input, and the input may cause an error. An error must not print the
+    // token. Input that contains the text of the token is skipped: the text may be a name, and errors print names.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {

@@ -1,4 +1,4 @@
-//! Checks what the readers of snapshots, of the configuration file and of arguments promise for any input.
+//! Checks that the readers of snapshots, of the configuration file and of arguments keep their promises for any input.
 
 use std::io::{self, Write};
 

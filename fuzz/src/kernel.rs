@@ -1,4 +1,4 @@
-//! Checks what the parsers of the node's data promise for any bytes from a kernel or a proxy.
+//! Checks that the parsers of the node's data keep their promises for any bytes from a kernel or a proxy.
 
 use std::{collections::VecDeque, io, path::Path};
 

@@ -1,4 +1,5 @@
-//! Checks what the reader of a watch promises for any lines: about the parsed lines and about the resulting facts.
+//! Checks that the reader of a watch keeps its promises for any lines: the promises about the parsed lines, and about
+//! the resulting facts.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! A stage: its own network, mount, host name and cgroup namespaces, an incident, and `portreeve check` as the
-//! observer. The observer gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
+//! observer. The stage gives the observer only a manifest. When the processes of the stage end, the kernel deletes the
+//! namespaces.
 
 use std::{
     env, fs,

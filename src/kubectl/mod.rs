@@ -47,9 +47,9 @@ Each verb is about all nodes that have an agent. `portreeve VERB` on a node is a
 
 /// Finds, explains and predicts port conflicts on the nodes of a cluster
 ///
-/// Queries the agents of the nodes through the API server, with your own rights. It needs `list` of pods, `get` of
+/// Queries the agents of the nodes through the API server, with your own rights. You need `list` of pods, `get` of
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
-/// It reports on the nodes with an agent in this namespace. It changes nothing on the nodes.
+/// The report is about the nodes with an agent in this namespace. The command changes nothing on the nodes.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES)]
 #[command(arg_required_else_help = true, disable_help_flag = true)]
@@ -65,7 +65,6 @@ pub(super) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[command(defer = true)]
 pub(super) enum Action {
     /// List the findings of all nodes, and set the exit code
     Check(Box<check::Args>),

@@ -40,7 +40,7 @@ impl Scope for AgentScope {
         _: &Console,
         judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
     ) -> anyhow::Result<NodeResults<T>> {
-        judge_node_snapshots(&self.agent_flags, &self.node, wanted.behind, |_| Ok(()), judge)
+        judge_node_snapshots(&self.agent_flags, &self.node, wanted, |_| Ok(()), judge)
     }
 }
 
@@ -48,8 +48,8 @@ impl Scope for AgentScope {
 /// age of the snapshot.
 ///
 /// # Errors
-/// When there is no agent, or when no node is named and there are several agents. In the second case, no agent is
-/// queried.
+/// Returns an error if there is no agent, or if no node is named and there are several agents. If several agents are
+/// possible, the function queries no agent.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -66,7 +66,7 @@ pub(super) fn judge_one_snapshot<T>(
         }
     };
     let NodeResults { mut results, mut nodes, oldest, .. } =
-        judge_node_snapshots(agent_flags, nodes, Behind::NoPort, only_one, judge)?;
+        judge_node_snapshots(agent_flags, nodes, &Wanted::default(), only_one, judge)?;
     oldest.iter().for_each(|note| console.print_note(note));
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace);
     nodes.pop().zip(results.pop()).map(|(node, (_, result))| (node, result)).ok_or_else(none)
@@ -77,7 +77,7 @@ pub(super) fn judge_one_snapshot<T>(
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
-    behind: Behind,
+    wanted: &Wanted,
     accepts: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<NodeResults<T>> {
@@ -85,6 +85,7 @@ pub(super) fn judge_node_snapshots<T>(
         let agents = agent_flags.connect().await?;
         let listed = agent_flags.list(&agents, nodes).await?;
         accepts(&listed)?;
+        let guarded = if wanted.guards { agents.guarded_nodes().await } else { Ok(BTreeSet::new()) };
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut nodes: Vec<NodeScan> = listed.iter().map(|agent| NodeScan::none(&agent.node)).collect();
         let mut endpoints = MissingEndpoints { agents: &agents, known: BTreeMap::new() };
@@ -95,7 +96,7 @@ pub(super) fn judge_node_snapshots<T>(
                 oldest = oldest.max(Some((Timestamp::now().duration_since(snapshot.at), number)));
                 nodes[number] = NodeScan::of(snapshot);
             }
-            match (&mut snapshot, behind) {
+            match (&mut snapshot, wanted.behind) {
                 (Ok(snapshot), Behind::Port(port)) => endpoints.fill_in(&mut snapshot.cluster, port).await,
                 (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
                 (Err(_), _) | (_, Behind::NoPort) => {}
@@ -121,7 +122,7 @@ pub(super) fn judge_node_snapshots<T>(
         let judged = listed.into_iter().zip(results);
         let judged = judged.map(|(agent, result)| (agent.node, result.unwrap_or_else(|| Err(not_queried()))));
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
-        Ok(NodeResults { results: judged.collect(), nodes, partial, oldest, scope })
+        Ok(NodeResults { results: judged.collect(), nodes, partial, guarded, oldest, scope })
     })
 }
 

@@ -9,9 +9,9 @@ use super::{
 use crate::{
     console::Console,
     owner::{Form, pod_name},
-    scope::{Behind, NodeResults},
+    scope::{Behind, NodeResults, Wanted},
 };
-use portreeve_facts::{Pod, Snapshot};
+use portreeve_facts::{Pod, Snapshot, Unread};
 use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json, write_owners};
 
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     // The answer about a pod does not need the endpoints of Services.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
+    let wanted = Wanted { behind, ..Wanted::default() };
     let judge = |snapshot: &Snapshot| match &args.pod {
         Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
         Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         None => args.port.owner(snapshot, args.refused, None).map(Some),
     };
     let NodeResults { results, partial, oldest, .. } =
-        judge_node_snapshots(agent_flags, node, behind, |_| Ok(()), judge)?;
+        judge_node_snapshots(agent_flags, node, &wanted, |_| Ok(()), judge)?;
     let owner = |(node, result): (_, Result<_, _>)| Some(NodeOwner { node, owner: result.transpose()? });
     let agents = results.len();
     let owners: Vec<NodeOwner> = results.into_iter().filter_map(owner).collect();
@@ -71,5 +72,5 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
 
 fn is_elsewhere(snapshot: &Snapshot, pod: &str) -> bool {
     let is_here = |it: &Arc<Pod>| it.is_named(pod) && it.may_be_on(snapshot.node_name());
-    snapshot.cluster.pods.get().is_ok_and(|pods| !pods.iter().any(is_here))
+    snapshot.cluster.pods.known(Unread::Doubted).is_some_and(|pods| !pods.iter().any(is_here))
 }

@@ -9,9 +9,9 @@ use super::{
     agents::{AgentFlags, runtime},
     queries::Interrupts,
 };
-use crate::console::Console;
+use crate::{console::Console, snapshot};
 use portreeve_cluster::AgentRequest;
-use portreeve_facts::{Gap, SNAPSHOT_SCHEMA, Source, Why, text};
+use portreeve_facts::{Gap, SNAPSHOT_SCHEMA, Snapshot, Source, Why, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,7 +40,9 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let document =
         checked(&answer, node).map_err(|what| anyhow!("the answer of pod {pod} is not a snapshot: {what:#}"))?;
     console.write(|out| writeln!(out, "{}", document.trim_end()))?;
-    Ok(ExitCode::SUCCESS)
+    let snapshot = Snapshot::from_json(&answer)
+        .map_err(|error| anyhow!("this version cannot judge the snapshot of pod {pod}: {error}"))?;
+    Ok(snapshot::end(&snapshot))
 }
 
 /// The snapshot of this node as the agent sent it, including fields that only newer agents have. Characters that can
@@ -72,8 +74,8 @@ fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     Ok(escaped(document))
 }
 
-/// JSON in which every invisible character is escaped. Such characters are only in strings, and the strings keep their
-/// values.
+/// JSON in which every invisible character is escaped. Invisible characters are only in strings, and the strings keep
+/// their values.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -91,7 +93,6 @@ fn escaped(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::Snapshot;
 
     #[test]
     fn a_snapshot_is_handed_on_whole_and_harmless() {

@@ -1,4 +1,4 @@
-//! The dashboards in `dashboards/`. They pass the checks of Grafana's linter, and their metrics exist.
+//! The dashboards in `dashboards/` pass the checks of Grafana's linter, and the metrics in their queries exist.
 
 use std::{
     collections::BTreeSet,
@@ -125,6 +125,10 @@ fn a_panel_has_a_description_and_a_unit() {
         let is_plain = ["short", "none"].contains(&word(&panel["fieldConfig"]["defaults"], "unit"));
         let has_axis = panel["fieldConfig"]["defaults"]["custom"]["axisLabel"].is_string();
         assert!(!is_plain || panel["type"] != "timeseries" || has_axis, "{name}: numbers of what?");
+        let no_label = json!({"id": "custom.axisLabel", "value": ""});
+        let of_time = json!({"matcher": {"id": "byType", "options": "time"}, "properties": [no_label]});
+        let overrides = list(&panel["fieldConfig"], "overrides");
+        assert!(!has_axis || overrides.contains(&of_time), "{name}: the time axis has the name of the values");
         let has_words = panel["fieldConfig"]["defaults"]["noValue"].is_string();
         assert!(has_words || !["stat", "table", "bargauge"].contains(&word(&panel, "type")), "{name} may be empty");
     }
@@ -202,7 +206,7 @@ fn links_lead_to_pages_and_runbooks() {
         let text = dashboard(name).to_string();
         let targets = text.split("docs/").skip(1).map(|rest| rest.split(".md").next().unwrap_or_default());
         for target in targets {
-            // Grafana replaces these variables with the rule or the runbook of a row.
+            // Grafana replaces the two variables with the rule and the runbook of a row.
             let target = target
                 .replace("${__data.fields.Rule}", "listener-on-node-port")
                 .replace("${__data.fields.Runbook}", "PortreeveInfoFinding");
@@ -266,9 +270,7 @@ fn a_click_on_an_incident_selects_all_of_it_and_leads_to_its_nodes() {
         let column = variable[..1].to_uppercase() + &variable[1..];
         assert!(incident.contains(&format!("&var-{variable}=${{__data.fields.{column}}}")), "{variable}: {incident}");
     }
-    for (name, panel) in
-        [("fleet", "Nodes by worst finding"), ("fleet", "All nodes, if more than 30"), ("incident", "Affected nodes")]
-    {
+    for (name, panel) in [("fleet", "Nodes by worst finding"), ("fleet", "All nodes"), ("incident", "Affected nodes")] {
         let [node] = links(name, panel).try_into().expect("one link");
         assert!(node.starts_with("portreeve-node?") && node.contains("&var-node=${__"), "{node}");
     }
@@ -285,7 +287,7 @@ fn no_panel_of_the_fleet_has_a_row_or_a_line_for_each_node() {
             assert!(folds, "{}: {query}", panel["title"]);
             let bound = match word(panel, "title") {
                 "Nodes by worst finding" => Some("topk(30, "),
-                "All nodes, if more than 30" => Some("topk(500, "),
+                "All nodes" => Some("topk(500, "),
                 _ => None,
             };
             assert!(bound.is_some() || !legend.contains("node}}"), "{}: {legend}", panel["title"]);

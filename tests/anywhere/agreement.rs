@@ -1,5 +1,5 @@
 //! `owner` and the findings must agree about lost connections. If a finding names a loser, `owner` names the loser too.
-//! If `owner` names a loser, a finding must name this loser, or a fixed list of excuses must allow the difference.
+//! If `owner` names a loser, a finding must name this loser, or one of the reasons in `Excuse` must apply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
+use portreeve_dataplane::{
+    Answered, Beside, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, owner_as_read, place,
+};
 use portreeve_facts::{
-    Family, Mode, NodeAddress, NodeAddressKind, PortSet, Protocol, Service, Snapshot, Socket, Vantage,
-    healthy::{PRIMARY, World, daemon, ip, objects},
+    Family, Gap, Mode, Netfilter, NodeAddress, NodeAddressKind, PortSet, Protocol, Reading, Redirection, Service,
+    Snapshot, Socket, Vantage,
+    healthy::{PRIMARY, World, daemon, interfaces_of, ip, objects},
 };
 use portreeve_guard::Wanted;
 use portreeve_rules::{
@@ -38,8 +41,17 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("host-port-conflict/health-check", &[ClaimKind::HostPort]),
 ];
 
+/// Certain findings beside which `owner` does not know who answers: the variant, words of `owner`'s reason, and why
+/// both are right.
+const UNDECIDED: [(&str, &str, &str); 3] = [
+    ("node-port-claimed-twice/lost", "two Services claim it", "the finding names both Services, and not one of them"),
+    ("external-ip-conflict/claimed-twice", "two Services claim it", "the finding names each Service with the address"),
+    (LEFT_BEHIND, "a container that Kubernetes did not start may have", "a pod loses the port, whoever gets it"),
+];
+
 /// Variants about a server that is absent: `owner` reports that the server needs the port.
 const OF_NEEDS: [&str; 2] = ["connection-on-port/blocks", "health-check-unserved/nobody"];
+const WAITS: &str = "pod-waits-for-port/pod";
 /// Variants about a port outside the node's network: in the network of a pod, or of pods that do not exist yet.
 const OF_NO_NODE: [&str; 3] =
     ["connection-on-port/blocks-in-pod", "pod-waits-for-port/workloads", "pod-waits-for-port/replicas"];
@@ -48,9 +60,9 @@ pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> O
     owner(&Limits::default().round(snapshot, None), protocol, port).ok()
 }
 
-fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered) -> bool) -> bool {
-    let mut answers = owned.answers.iter().filter(|it| it.from == from);
-    answers.any(|it| it.outcome.is_err() || lost(it))
+/// Whether `owner` may not know who answers, although this finding is certain.
+fn is_undecided(rule: &str, gap: &Gap) -> bool {
+    UNDECIDED.iter().any(|(its, words, _)| *its == rule && gap.detail.contains(*words))
 }
 
 /// The error if a finding reports lost connections and `owner` does not show them.
@@ -63,17 +75,22 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     if evidence.severity == Severity::Info || !of_listener && of_claims.is_none() {
         return None;
     }
+    // A finding about the whole cluster does not depend on the addresses of this node. `owner` depends on these
+    // addresses.
+    if evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some() {
+        return None;
+    }
     let Some(owned) = owned(snapshot, port) else {
-        // A finding about the whole cluster does not depend on the addresses of this node. `owner` depends on these
-        // addresses.
-        let is_excused = evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some();
-        return (!is_excused).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
+        return Some(format!("{}: owner tells nothing", pair(&finding.key)));
     };
     let claim = |index: Option<usize>| index.and_then(|index| Some(owned.claimants.get(index)?.claim));
     let shown = |from: Vantage| {
-        is_lost_or_unknown(&owned, from, |it| match of_claims {
-            None => !it.losers.is_empty(),
-            Some(claims) => claim(it.by).is_some_and(|by| claims.contains(&by)),
+        let mut answers = owned.answers.iter().filter(|it| it.from == from);
+        answers.any(|it| match (of_claims, &it.outcome) {
+            // `owner` names the loser even if it does not know who answers.
+            (None, _) => !it.losers.is_empty(),
+            (Some(claims), Ok(_)) => claim(it.by).is_some_and(|by| claims.contains(&by)),
+            (Some(_), Err(gap)) => is_undecided(rule, gap),
         })
     };
     let missing: Vec<Vantage> = evidence.affects.iter().copied().filter(|from| !shown(*from)).collect();
@@ -101,20 +118,51 @@ fn is_of_users(Finding { key, .. }: &Finding) -> bool {
     is_here && (is_decided || OF_NEEDS.contains(&&*rule))
 }
 
-/// The error if a finding is about the users of a port, and `owner` names no user.
+/// The names that `owner` must list for a finding about the users of a port: the object, sockets, servers and tunnels
+/// that the finding names.
+fn users(Finding { key, evidence, .. }: &Finding) -> Vec<String> {
+    let subject = match (key.subject.kind, &key.subject.namespace) {
+        // The subject may be the Service for which ServiceLB made the pod. The kubelet may have refused the pod.
+        _ if name(key) == WAITS => None,
+        (SubjectKind::Service, _) => Some(key.subject.to_string()),
+        (SubjectKind::Pod, Some(namespace)) => Some(format!("pod {namespace}/{}", key.subject.name)),
+        _ => None,
+    };
+    let named = evidence.values.iter().filter(|(_, value)| !value.starts_with("and "));
+    let named = named.filter_map(|(what, value)| match *what {
+        "listener" | "socket" | "needed by" | "pending" => Some(value.clone()),
+        "held by" => value.split_once(" on ").map(|(pod, _)| pod.to_owned()),
+        "down" => value.split_once(": ").map(|(link, _)| format!("tunnel {link}")),
+        "wanted" => Some("the agent of Portreeve".to_owned()),
+        "wanted by kube-proxy" => Some("kube-proxy".to_owned()),
+        _ => None,
+    });
+    subject.into_iter().chain(named).collect()
+}
+
+/// The error if a finding is about the users of a port, and `owner` does not name a user of the finding.
 fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let port = (finding.key.port?, finding.key.protocol?);
-    let owned = is_of_users(finding).then(|| owned(snapshot, port))??;
-    let has = |wanted: fn(BesideKind) -> bool| owned.beside.iter().any(|it| wanted(it.kind));
-    let is_named = match OF_NEEDS.contains(&&*name(&finding.key)) {
-        true => has(|kind| kind == BesideKind::Need),
-        false => !owned.claimants.is_empty() || has(|kind| kind != BesideKind::Possible),
+    if !is_of_users(finding) {
+        return None;
+    }
+    let Ok(owned) = owner_as_read(&Limits::default().round(snapshot, None), port.1, port.0) else {
+        return Some(format!("{}: owner tells nothing", pair(&finding.key)));
     };
-    (!is_named).then(|| format!("{}: owner names nobody: {:?}", pair(&finding.key), owned.beside))
+    let has = |wanted: &dyn Fn(&Beside) -> bool| owned.beside.iter().any(wanted);
+    // `owner` lists only the first connections and servers of a port.
+    let is_cut = has(&|it| it.kind != BesideKind::ClusterIp && it.name.contains(" more "));
+    let is_needed = !OF_NEEDS.contains(&&*name(&finding.key)) || has(&|it| it.kind == BesideKind::Need);
+    let claimants = owned.claimants.iter().map(|it| (&it.name, &it.detail));
+    let told: Vec<_> = claimants.chain(owned.beside.iter().map(|it| (&it.name, &it.detail))).collect();
+    let is_told = |user: &String| told.iter().any(|(name, detail)| name.contains(user) || detail.contains(user));
+    let wanted = users(finding);
+    let is_named = is_needed && !wanted.is_empty() && (is_cut || wanted.iter().all(is_told));
+    (!is_named).then(|| format!("{}: of {wanted:?}, owner names {told:?}", pair(&finding.key)))
 }
 
 /// The error if a finding has the wrong key. The key has no port if routes decide which side loses. The key has a port
-/// if packets, `bind`, the scheduler or the API server decide this.
+/// if packets, `bind`, the scheduler or the API server decide which side loses.
 fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
     let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
     let wants_port = match kind {
@@ -217,8 +265,8 @@ fn excuse(snapshot: &Snapshot, board: &Board, (owned, found): (&Ownership, &[Str
 fn is_unready_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
     let round = Limits::default().round(snapshot, None);
     let port = (owned.protocol, owned.port);
-    let (Ok(addressed), Ok(listeners)) = (round.addressed(), round.listeners()) else { return false };
-    let node_ports = round.node_ports().into_iter().flat_map(|all| all.at(port)).copied();
+    let (Ok(addressed), Ok(listeners)) = (round.addressed().get(), round.listeners().get()) else { return false };
+    let node_ports = round.node_ports().get().into_iter().flat_map(|all| all.at(port)).copied();
     let mut services = node_ports.chain(round.external_at(port).map(|(address, port)| (address.service, port)));
     let is_here = |ip: &IpAddr| addressed.interfaces.addresses.iter().any(|it| it.ip == *ip);
     let is_of = |socket: &Socket, ip: &IpAddr| socket.local == *ip || socket.local.is_unspecified() && is_here(ip);
@@ -251,9 +299,9 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();
-    claimed.extend(round.node_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
-    claimed.extend(round.external_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
-    claimed.extend(round.host_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.node_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.external_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.host_ports().get().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
     let mut claimed: Vec<_> = claimed.into_iter().map(|(protocol, number)| (number, protocol)).collect();
     claimed.extend(ports(&board.findings));
     claimed.sort_unstable();
@@ -261,8 +309,8 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// The differences between `owner` and the findings of a node, and the number of losers with each excuse. `None` counts
-/// losers without an excuse.
+/// The differences between `owner` and the findings of a node, and the number of losers for each `Excuse`. `None`
+/// counts the losers without an `Excuse`.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));
@@ -372,6 +420,41 @@ fn of_a_virtual_address_that_another_node_still_lists_owner_and_findings_say_the
         let address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("198.51.100.7") };
         objects(&mut world.cluster.nodes)[1].addresses.push(address);
         assert_eq!(disagreements(&world, &board(&world)).0, [""; 0], "{sshd}");
+    }
+}
+
+#[test]
+fn of_two_services_with_one_address_and_port_the_finding_names_both_and_owner_knows_no_winner() {
+    let typed = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 8443);
+    let world = Snapshot::healthy().service("one", typed).service("other", typed);
+    for mode in Mode::KUBE_PROXY {
+        let world = world.with_mode(mode);
+        let judged = board(&world);
+        assert!(judged.findings.iter().any(|it| name(&it.key) == UNDECIDED[1].0), "{mode}");
+        assert_eq!(disagreements(&world, &judged).0, [""; 0], "{mode}");
+    }
+}
+
+#[test]
+fn of_a_redirection_to_a_container_outside_of_kubernetes_owner_and_findings_name_the_same_losers() {
+    let rule = |to: &str, handle| {
+        let chain = "ip nat CNI-DN-1".to_owned();
+        Redirection { protocol: Protocol::Tcp, port: 8080, ip: None, to: ip(to), to_port: 80, chain, handle }
+    };
+    let redirections = Reading::Seen(vec![rule("10.88.0.7", 1), rule("10.1.0.8", 2)]);
+    let world = Snapshot::healthy().address("podman0", "10.88.0.1").listens_as("0.0.0.0:8080", daemon("nginx", 9));
+    let mut world = world.pod("edge", |pod| {
+        pod.ips = vec![ip("10.1.0.8")];
+        pod.host_port(80, 8080);
+    });
+    interfaces_of(&mut world).addresses.last_mut().expect("an address of podman0").prefix = 16;
+    world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+    for mode in Mode::KUBE_PROXY {
+        let world = world.with_mode(mode);
+        let judged = board(&world);
+        let found: BTreeSet<String> = judged.findings.iter().map(|it| name(&it.key)).collect();
+        assert!(found.contains(LEFT_BEHIND) && found.contains(OF_LISTENERS[1]), "{mode}: {found:?}");
+        assert_eq!(disagreements(&world, &judged).0, [""; 0], "{mode}");
     }
 }
 

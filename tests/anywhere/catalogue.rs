@@ -287,14 +287,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "ephemeral-ports-near-exhaustion/pod",
-        (
-            "crates/rules/src/ephemeral_ports_near_exhaustion.rs",
-            "a_pods_range_comes_from_its_specification_else_it_is_assumed",
-        ),
-        (
-            "crates/rules/src/ephemeral_ports_near_exhaustion.rs",
-            "a_pod_that_uses_more_than_the_default_has_another_range",
-        ),
+        ("node/in_pods.rs", "a_pod_that_uses_most_ports_of_its_own_range_is_reported_with_the_range"),
+        ("node/in_pods.rs", "a_pod_that_uses_half_of_its_own_range_is_silent"),
     ),
     (
         "masquerade-source-ports/taken",
@@ -314,10 +308,7 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-source-ports/host-port",
-        (
-            "crates/rules/src/masquerade_draws_host_port.rs",
-            "a_host_port_that_cilium_may_draw_is_a_warning_about_the_pod",
-        ),
+        ("lab/behind_cilium/masquerade.rs", "an_answer_to_the_number_of_a_host_port_goes_to_the_pod_and_is_told"),
         ("crates/rules/src/masquerade_draws_host_port.rs", "what_cilium_does_not_draw_is_silent"),
     ),
     (
@@ -327,14 +318,8 @@ const SEEN: &[Row] = &[
     ),
     (
         "masquerade-source-ports/pool",
-        (
-            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
-            "most_of_the_ports_in_use_are_critical_with_destination_and_senders",
-        ),
-        (
-            "crates/rules/src/masquerade_pool_near_exhaustion.rs",
-            "a_narrow_range_that_a_rule_chose_is_a_warning_for_it_is_assumed",
-        ),
+        ("node/masquerade.rs", "a_destination_that_uses_most_source_ports_of_a_rule_is_reported_with_the_pods"),
+        ("node/masquerade.rs", "three_quarters_of_the_source_ports_of_a_rule_are_enough"),
     ),
     (
         "node-port-range-crowded/crowded",
@@ -410,7 +395,10 @@ const SEEN: &[Row] = &[
     ),
     (
         "port-field-refused/twice",
-        ("anywhere/lint/refused.rs", "a_pod_has_a_port_of_the_node_once"),
+        (
+            "lab/claimed_twice/node_port.rs",
+            "a_port_or_a_name_that_a_service_has_twice_is_told_if_the_api_server_refuses_the_service",
+        ),
         ("anywhere/lint/refused.rs", "in_the_hosts_network_a_host_port_is_the_container_port"),
     ),
     (

@@ -505,3 +505,57 @@ fn every_document_of_ports_and_owners_has_the_scan_of_its_node_and_what_was_judg
         assert!(node["node"].as_str().is_some_and(|it| !it.is_empty()), "{verb:?}: {document:#}");
     }
 }
+
+/// Runs `owner` for port 30080 over TCP. Returns the exit code, the text, standard error and the JSON document.
+fn owner_of_30080(world: &Snapshot) -> (i32, String, String, Value) {
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, world).expect("a snapshot is JSON");
+    let ask = |form| ended(binary().args(["owner", "30080/tcp", "-o", form, "--snapshot"]).arg(file.path()));
+    let ((code, text, error), (same, document, _)) = (ask("text"), ask("json"));
+    assert_eq!(code, same, "{text}{document}");
+    let document: Value = serde_json::from_str(&document).unwrap_or_else(|_| panic!("{document}{error}"));
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/owner.schema.json");
+    let schema: Value = serde_json::from_slice(&fs::read(schema).expect("the schema")).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}: {document:#}"));
+    assert_eq!(document["result"], if code == 0 { "clear" } else { "not-checked" }, "{document:#}");
+    (code, text, error, document)
+}
+
+#[test]
+fn owner_without_addresses_lists_the_claims_and_always_writes_a_document() {
+    let mut world = squatted();
+    for why in [Why::TimedOut, Why::NotPermitted, Why::NotRequested] {
+        world.kernel.interfaces = Reading::Gap(gap(Source::Addresses, why));
+        let (code, text, _, document) = owner_of_30080(&world);
+        let first = "the node's addresses were not read, so it is not known who answers: ";
+        assert!(code == 2 && text.starts_with(first), "{why:?}: {text}");
+        assert!(text.contains("  1  node-port, Service default/web") && !text.contains("who answers\n"), "{text}");
+        let node = &document["nodes"][0];
+        assert_eq!(node["protocols"][0]["claimants"][0]["claim"], "node-port", "{node:#}");
+        assert_eq!(node["protocols"][0]["answers"], Value::Array(Vec::new()), "{node:#}");
+        assert_eq!(node["unknown"][0]["source"], "addresses", "{node:#}");
+    }
+    world.kernel.listeners = Reading::Gap(gap(Source::Listeners, Why::Torn));
+    let (code, text, error, document) = owner_of_30080(&world);
+    assert!(code == 2 && text.is_empty() && error.contains("the owner of port 30080 is not known: "), "{text}{error}");
+    let node = &document["nodes"][0];
+    assert_eq!((&node["unknown"][0]["source"], node.get("protocols")), (&"listeners".into(), None), "{node:#}");
+}
+
+#[test]
+fn owner_without_a_cluster_says_so_first_and_answers_nothing_that_a_service_may_change() {
+    let mut world = healthy();
+    let why = Gap::new(Source::Services, Why::NotRequested, "no cluster was given");
+    (world.cluster.services, world.cluster.configured) = (Reading::Gap(why), false);
+    let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
+    listeners.retain(|it| it.local_port != 30080);
+    let (code, text, _, document) = owner_of_30080(&world);
+    let first = "no cluster was read: Services may have this port; name one with --kubeconfig FILE or --services FILE";
+    assert_eq!((code, text.lines().next()), (2, Some(first)), "{text}");
+    assert!(!text.contains("refused"), "{text}");
+    let answers = document["nodes"][0]["protocols"][0]["answers"].as_array().expect("answers");
+    assert!(!answers.is_empty(), "{document:#}");
+    for answer in answers {
+        assert_eq!((&answer["answer"], &answer["why"]), (&"unknown".into(), &"no cluster was given".into()));
+    }
+}

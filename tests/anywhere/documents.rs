@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use portreeve_cluster::WatchTiming;
+use portreeve_cluster::{Resource, WatchTiming};
 
 const READ: [&str; 18] = [
     "ARCHITECTURE.md",
@@ -97,6 +97,23 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
     }
 }
 
+/// Users also plan with the load of guards. A guard polls Nodes, and watches its other resources.
+#[test]
+fn the_load_of_the_guards_of_a_fleet_follows_from_the_resources_of_a_guard() {
+    let WatchTiming { watch_duration, poll_interval, .. } = WatchTiming::default();
+    let watches = 5_000 * Resource::OF_GUARD.iter().filter(|it| **it != Resource::Nodes).count() as u64;
+    assert_eq!(watches, 10_000);
+    let renewed = watches * 2 / (3 * watch_duration.as_secs());
+    let polls = 5_000 / poll_interval.as_secs();
+    // A guard reads Nodes with three requests.
+    let requests = 3 * 5_000 / poll_interval.as_secs();
+    let said = format!(
+        "10,000 more open watches; {renewed} more watches are renewed each second. Each second, {polls} guards read Nodes: \
+         the {polls} guards make {requests} requests together."
+    );
+    assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
+}
+
 /// Users size their API server with this number of renewed watches.
 #[test]
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
@@ -167,8 +184,8 @@ fn the_supported_versions_are_those_that_tests_run() {
         assert_eq!(shown, pins, "{part}: the pinned versions");
         folders.extend(of_part);
         // If the supported versions are a range, the newest tested version must be the end of the range. If several
-        // versions are tested, the oldest must be the start of the range. The row of Helm is no range: it has two major
-        // versions.
+        // versions are tested, the oldest must be the start of the range. The row of Helm has two major versions, not a
+        // range.
         let (ends, is_open) = (versions(&supported), supported.ends_with("or later"));
         if let ([first, ..], false) | ([first], true) = (&ends[..], is_open) {
             let is_of = |end: &str, pin: &String| pin.starts_with(&format!("{end}."));

@@ -17,8 +17,8 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities, small};
 
-/// The first words of advice that this test skips. The advice changes no judged fact, or is not needed if the command
-/// of the remedy ran.
+/// The first words of advice that this test skips. Some of the advice changes no fact that a rule judges. The effect of
+/// the remedy's command includes the result of the other advice.
 const BESIDE: [&str; 5] = [
     "to refuse new external IPs",
     "if Antrea serves NodePortLocal",
@@ -211,7 +211,8 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// The errors of a node's remedies, and each rule's number of tested remedies. Only two of similar findings are tested.
+/// The errors of a node's remedies, and each rule's number of tested remedies. If several findings have the same rule
+/// and outcome, the function tests only the first two.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());

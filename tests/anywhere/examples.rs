@@ -2,58 +2,35 @@
 
 use std::{fs, path::Path};
 
-use crate::cli::{binary, ended};
+use tempfile::TempDir;
 
-const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
+use crate::{
+    cli::{binary, ended},
+    shown::{has, shown},
+};
 
-/// The commands in a page that read files of `examples/`. Each command has the output that the page shows below it.
-fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
-    let mut commands: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
-    let mut inside = false;
-    for line in page.lines() {
-        match line {
-            "```console" => inside = true,
-            "```" => inside = false,
-            line if inside && line.starts_with("$ portreeve ") => {
-                commands.push((line.split_whitespace().skip(2).collect(), Vec::new()));
-            }
-            line if inside => commands.last_mut().into_iter().for_each(|(_, lines)| lines.push(line)),
-            _ => {}
-        }
-        if !inside {
-            commands.push((Vec::new(), Vec::new()));
-        }
-    }
-    commands.retain(|(words, _)| words.iter().any(|word| word.starts_with("examples/")));
-    commands
-}
-
-/// A line `...` stands for any number of lines.
-fn has(output: &str, lines: &[&str]) -> bool {
-    let parts: Vec<String> = lines.split(|line| *line == "...").map(|part| part.join("\n")).collect();
-    let mut rest = output.trim_end();
-    for (index, part) in parts.iter().enumerate() {
-        let Some(at) = rest.find(part.as_str()) else { return false };
-        if index == 0 && at > 0 {
-            return false;
-        }
-        rest = &rest[at + part.len()..];
-    }
-    rest.is_empty() || lines.last() == Some(&"...")
-}
+const PAGES: [&str; 5] = ["README.md", "docs/start.md", "docs/reserve.md", "docs/what-if.md", "examples/README.md"];
 
 #[test]
 fn every_output_of_an_example_is_what_the_program_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
-        let commands = shown(&text);
+        let mut commands = shown(&text);
+        commands.retain(|(command, _)| command.starts_with("portreeve ") && command.contains(" examples/"));
         assert!(!commands.is_empty(), "{page} shows no example");
-        for (words, lines) in commands {
-            let (_, output, errors) = ended(binary().args(&words).current_dir(root));
-            assert!(has(&output, &lines), "{page}: {words:?} prints\n{output}{errors}");
+        for (command, lines) in commands {
+            let words = command.trim_end_matches(" 2> /dev/null").split_whitespace().skip(1);
+            let (_, output, errors) = ended(binary().args(words).current_dir(root));
+            assert!(has(&output, &lines), "{page}: {command} prints\n{output}{errors}");
         }
     }
+}
+
+#[test]
+fn a_command_and_its_output_are_read_as_a_page_shows_them() {
+    let page = "```console\nportreeve map\n$ portreeve check\na\n\nb\n$ date\n```\n\n```sh\n$ portreeve owner 1\n```\n";
+    assert_eq!(shown(page), [("portreeve check", vec!["a", "", "b"]), ("date", vec![])]);
 }
 
 #[test]
@@ -72,4 +49,14 @@ fn the_scan_of_the_examples_was_made_of_their_cluster() {
     assert!(scan.contains("\"origin\": \"examples/cluster.yaml\""));
     let (code, output, _) = ended(binary().args(["lint", "examples/cluster.yaml"]).current_dir(root));
     assert_eq!(code, 0, "{output}");
+}
+
+#[test]
+fn the_objects_of_the_examples_are_a_whole_cluster() {
+    let host = TempDir::new().expect("a directory");
+    let mut command = binary();
+    command.args(["check", "--services", "examples/cluster.yaml", "--node", "node-1", "--host-root"]).arg(host.path());
+    let (_, output, errors) = ended(command.current_dir(env!("CARGO_MANIFEST_DIR")));
+    assert!(output.starts_with("node-1: "), "{output}{errors}");
+    assert!(!errors.contains("Services") && !errors.contains("cluster.yaml"), "{errors}");
 }

@@ -224,6 +224,13 @@ fn a_pod_that_waits_for_something_else_is_nowhere_and_one_without_a_status_may_b
         let pods = facts.pods.get().expect("pods");
         assert_eq!(pods.iter().filter_map(|pod| pod.uid.as_deref()).collect::<Vec<_>>(), ["here"], "{status}");
         assert_eq!((pods.len(), waiting(&facts).len()), (1, 0), "{status}");
+        let wants = |network: &str| {
+            let containers = "containers: [{ports: [{containerPort: 80, hostPort: 10000}, {containerPort: 81}], \
+                              livenessProbe: {tcpSocket: {port: 82}}}]";
+            let spec = format!("hostNetwork: {network}, {containers}");
+            facts_of(&[pod(", uid: u", &spec, status)]).pending_ports.to_string()
+        };
+        assert_eq!((wants("false").as_str(), wants("true").as_str()), ("10000", "81-82,10000"), "{status}");
     }
     for status in ["", "phase: Running"] {
         assert_eq!(facts_of(&[pod("", "", status)]).pods.get().map(Vec::len), Ok(1), "{status}");

@@ -197,6 +197,25 @@ fn cilium_names_addresses_with_blanks_or_commas() {
 }
 
 #[test]
+fn a_list_of_cilium_with_more_entries_than_are_kept_is_unread() {
+    let with = |key: &str, entry: &str, entries: usize| {
+        let list = vec![entry; entries].join(",");
+        facts_of(&[format!(
+            "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
+             data: {{kube-proxy-replacement: 'true', {key}: '{list}'}}\n"
+        )])
+        .proxy_config
+    };
+    for (key, entry) in [("nodeport-addresses", "192.0.2.1/32"), ("devices", "eth0")] {
+        assert!(with(key, entry, 256).gap().is_none(), "{key}");
+        let unread = with(key, entry, 257);
+        let gap = unread.gap().expect("a gap");
+        assert_eq!((gap.source, gap.why), (Source::ConfigMaps, Why::TooMuch), "{key}");
+        assert!(gap.detail.contains(&format!("{key} has more than 256 entries")), "{gap:?}");
+    }
+}
+
+#[test]
 fn cilium_and_calico_have_ideas_of_their_own() {
     let facts = facts_of(&[r#"
 kind: ConfigMap

@@ -1,7 +1,7 @@
 //! Tests check the promises of `SECURITY.md`: each promise names tests, and each named test exists.
 //!
-//! A promise is a list item or a table row, in any part of the document. The text between promises only explains. If
-//! nothing stops an attacker, the row has the words `nothing` and `no promise`.
+//! A promise is a list item or a table row, in any part of the document. The text between promises contains only
+//! explanations. If nothing stops an attacker, the row has the words `nothing` and `no promise`.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use crate::permissions::{ACCESS, REVIEWS};
 
 /// The only file that opens netlink sockets.
 const OPENS: &str = "crates/kernel/src/netlink/socket.rs";
-/// A promise without a test must have both of these words.
+/// A promise without a test must contain both texts of this list.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
 const THREATS: [&str; 2] = ["| asset | protection | tests |", "| attacker | reaches | protection | tests |"];
 

@@ -51,7 +51,7 @@ fn a_hostile_name_arrives_as_one_word_and_runs_nothing() {
         let output = Command::new("sh").args(["-c", &format!("{functions}; {command}")]).output().expect("a shell");
         let words = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{command}\n{words}");
-        // The shell gets the hostile name as one word. The name can be a label's value: the word is then the label's
+        // The command has the hostile name in one word. If the hostile name is a label's value, the word is the label's
         // name, `=` and the hostile name.
         assert!(
             words.contains(&format!("<{HOSTILE}>")) || words.contains(&format!("={HOSTILE}>")),

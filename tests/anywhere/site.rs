@@ -26,8 +26,9 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs in the pages: the first words of each command, and the test file that runs the command.
-/// If no test runs the command, the reason replaces the file. REGISTRY stands for the registry in `deploy/names`.
-const TYPED: [(&str, &str); 27] = [
+/// If no test runs the command, the second value is the reason, not a file. REGISTRY stands for the registry in
+/// `deploy/names`.
+const TYPED: &[(&str, &str)] = &[
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
     ("helm install portreeve deploy/chart -n portreeve --set image.repository=", "tests/lab/chart.rs"),
@@ -37,6 +38,16 @@ const TYPED: [(&str, &str); 27] = [
     ("kubectl -n portreeve rollout status daemonset/portreeve", "tests/lab/chart.rs"),
     ("kubectl patch node NODE --subresource=status", "tests/lab/condition.rs"),
     ("kubectl get events -A --field-selector reportingComponent=portreeve", "docs/runbooks/PortreeveWarningFinding.md"),
+    ("kubectl get events -n portreeve", "tests/lab/chart.rs lists the Events of all namespaces"),
+    ("node=n1", "tests/lab/parts/page.rs"),
+    ("agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve ", "tests/lab/parts/page.rs"),
+    ("kubectl -n portreeve logs \"$agent\" --tail=50", "docs/runbooks/PortreeveAgentStuck.md"),
+    ("kubectl -n portreeve logs POD --previous", "it is kubectl's own"),
+    ("kubectl -n portreeve delete \"$agent\"", "it is kubectl's own"),
+    ("kubectl auth can-i --list --as=", "it is kubectl's own"),
+    ("kubectl apply -f install.yaml", "tests/delivery/generated.rs compares the file with the chart"),
+    ("ip ", "it is Linux's own"),
+    ("nsenter -t PID -n", "it is Linux's own"),
     ("kubectl apply -f deploy/policies/policies.yaml", "tests/lab/policies.rs creates the same objects"),
     ("kubectl delete -f deploy/policies/policies.yaml", "it deletes what the command before created"),
     ("kubectl delete namespace portreeve", "it is kubectl's own"),
@@ -52,6 +63,9 @@ const TYPED: [(&str, &str); 27] = [
         "it needs a registry",
     ),
     ("cosign verify-blob ", "tests/delivery/release.rs verifies a release with it"),
+    ("cosign verify-blob-attestation --key cosign.pub ", "tests/lab/released.rs"),
+    ("cosign verify --key cosign.pub IMAGE@DIGEST", "it needs a registry"),
+    ("minisign -V -p minisign.pub -m SHA256SUMS", "tests/lab/released.rs"),
     ("sha256sum --check ", "tests/delivery/release.rs checks a release with it"),
     (
         "kubectl krew install --manifest=portreeve.yaml --archive=",
@@ -68,6 +82,9 @@ const TYPED: [(&str, &str); 27] = [
         "it needs a registry: tests/lab/chart.rs types it with the folder of the chart",
     ),
 ];
+
+/// The programs of inline commands. An inline text with fewer than four words only names a command.
+const PROGRAMS: [&str; 6] = ["cosign", "helm", "ip", "kubectl", "minisign", "nsenter"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -146,6 +163,19 @@ fn the_site_is_short_enough_to_read() {
 }
 
 #[test]
+fn the_part_about_every_node_begins_with_links_to_values_rights_upgrade_and_removal() {
+    let parts = tree(&text("docs/SUMMARY.md"));
+    let (_, pages) = parts.iter().find(|(part, _)| part == "Run it on every node").expect("the part");
+    assert_eq!(pages[0], "every-node.md");
+    let page = text("docs/every-node.md");
+    for place in
+        ["chart/README.md#values", "settings.md#rights-on-the-node", "install.md#upgrade", "install.md#removal"]
+    {
+        assert!(page.contains(&format!("{place})")), "{place}");
+    }
+}
+
+#[test]
 fn a_page_that_is_not_in_the_tree_is_caught() {
     let parts = tree("# Start\n\n[One](a.md)\n\n- [Two](b/c.md)\n  - [Three](d.md)\n\n# More\n\n- [Four](e.md)\n");
     let pages = |index: usize| parts[index].1.join(" ");
@@ -178,6 +208,66 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
+/// The whole commands in the inline code of a page, each in one line.
+fn inline(page: &str) -> Vec<String> {
+    let mut is_block = false;
+    let prose = page.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_block ^= is_fence;
+        !is_block && !is_fence
+    });
+    let prose = prose.collect::<Vec<_>>().join("\n");
+    let spans = prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>());
+    spans.filter(|words| is_whole(words)).map(|words| words.join(" ")).collect()
+}
+
+fn is_whole(words: &[&str]) -> bool {
+    match words {
+        [.., "VERB"] => false,
+        ["portreeve" | "make", _, ..] | ["kubectl" | "sudo", "portreeve", _, ..] => true,
+        [program, _, _, _, ..] => PROGRAMS.contains(program),
+        _ => false,
+    }
+}
+
+/// Whether a command of Portreeve reads only files, so that a test can type the command without a node and a cluster.
+fn reads_files(words: &str) -> bool {
+    let words: Vec<&str> = words.split(' ').collect();
+    match words[..] {
+        ["explain", ..] => true,
+        ["lint", path, ..] => path.ends_with('/') && !words.contains(&"cluster"),
+        _ => words.contains(&"--snapshot"),
+    }
+}
+
+/// Whether a page is about one alert.
+fn is_runbook(page: &str) -> bool {
+    page.starts_with("docs/runbooks/") && page != "docs/runbooks/README.md"
+}
+
+/// A folder with the program under both of its names, and with the files that commands of the documents read.
+fn with_files() -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    for name in ["portreeve", "kubectl-portreeve"] {
+        symlink(env!("CARGO_BIN_EXE_portreeve"), at(name)).expect("a link");
+    }
+    symlink(root().join("examples"), at("examples")).expect("a link");
+    for name in ["deploy", "manifests"] {
+        fs::create_dir(at(name)).expect("a folder");
+    }
+    for (example, names) in [
+        ("node-1.json", &["n1.json", "node.json", "node-1.json"][..]),
+        ("cluster.yaml", &["cluster.yaml", "deploy/web.yaml", "manifests/web.yaml"]),
+    ] {
+        for &name in names {
+            fs::copy(root().join("examples").join(example), at(name)).expect("a file");
+        }
+    }
+    folder
+}
+
 /// For a command of Portreeve: whether it calls the kubectl plugin, and the words after the program's name.
 fn ours(command: &str) -> Option<(bool, &str)> {
     let command = command.trim_start_matches("sudo ");
@@ -190,19 +280,17 @@ fn ours(command: &str) -> Option<(bool, &str)> {
 
 #[test]
 fn every_command_of_the_readme_and_the_site_is_one_that_works() {
-    let folder = TempDir::new().expect("a folder");
-    for name in ["portreeve", "kubectl-portreeve"] {
-        symlink(env!("CARGO_BIN_EXE_portreeve"), folder.path().join(name)).expect("a link");
-    }
+    let folder = with_files();
     let (makefile, names) = (text("Makefile"), text("deploy/names"));
     let registry = names.lines().find_map(|line| line.strip_prefix("REGISTRY=")).expect("a registry");
-    let (mut accepted, mut elsewhere) = (0, BTreeSet::new());
-    // `tests/lab/runbooks.rs` types the commands of runbooks.
+    let (mut accepted, mut ran, mut elsewhere) = (0, 0, BTreeSet::new());
     let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
-    pages.retain(|page| !page.starts_with("docs/runbooks/"));
     pages.extend(["README.md", "deploy/chart/README.md", "examples/README.md"].map(str::to_owned));
     for page in &pages {
-        for command in commands(&text(page)) {
+        let page_text = text(page);
+        // Tests with a cluster type the blocks of runbooks.
+        let blocks = if is_runbook(page) { Vec::new() } else { commands(&page_text) };
+        for command in blocks.into_iter().chain(inline(&page_text)) {
             let command = command.replace(&format!("oci://{registry}/"), "oci://REGISTRY/");
             let verb =
                 command.trim_start_matches("UPDATE=1 ").strip_prefix("make ").and_then(|it| it.split(' ').next());
@@ -218,22 +306,45 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
                     assert!(text(typed).contains(begin), "{typed} does not type {begin}");
                 }
             }
-            // With `--help` at the end, the program parses all words before `--help`, and does nothing else.
             for (is_plugin, words) in command.split([';', '|']).filter_map(|part| ours(part.trim())) {
                 is_known = true;
                 let words = words.split(" > ").next().unwrap_or(words);
+                let words = words.replace("PORT", "30080").replace("RULE", "listener-on-node-port");
                 let name = if is_plugin { "kubectl-portreeve" } else { "portreeve" };
-                let script = format!("{}/{name} {words} --help", folder.path().display());
-                let (code, _, errors) = ended(Command::new("bash").args(["-c", &script]).env("node", "n1"));
+                let types = |words: &str| {
+                    let script = format!("./{name} {words}");
+                    ended(Command::new("bash").args(["-c", &script]).env("node", "n1").current_dir(folder.path()))
+                };
+                // With `--help` at the end, the program parses all words before `--help`, and does nothing else.
+                let (code, _, errors) = types(&format!("{words} --help"));
                 assert_eq!(code, 0, "{page}: {command}: {errors}");
                 accepted += 1;
+                if reads_files(&words) {
+                    let (code, output, errors) = types(&words);
+                    // Code 1 means that there are findings.
+                    assert!(matches!(code, 0 | 1), "{page}: {command} ends with {code}: {output}{errors}");
+                    ran += 1;
+                }
             }
             assert!(is_known, "{page}: {command}: no test types it; add it to TYPED, with the test or the reason");
         }
     }
-    assert!(accepted > 40, "documents show commands: {accepted}");
+    assert!(accepted > 80 && ran > 10, "documents show commands: {accepted}, and of files: {ran}");
     let left: Vec<_> = TYPED.iter().map(|(begin, _)| *begin).filter(|begin| !elsewhere.contains(begin)).collect();
     assert!(left.is_empty(), "no document has {left:?}");
+}
+
+#[test]
+fn a_test_with_a_cluster_follows_each_runbook() {
+    let tests = ["tests/lab/runbooks.rs", "tests/lab/guard.rs"].map(text).concat();
+    let mut pages = below(&root().join("docs/runbooks"));
+    pages.iter_mut().for_each(|page| page.insert_str(0, "docs/"));
+    pages.retain(|page| is_runbook(page));
+    assert!(pages.len() > 10, "{pages:?}");
+    for page in &pages {
+        let name = Path::new(page).file_stem().expect("a name").to_string_lossy();
+        assert!(tests.contains(&format!("\"{name}\"")), "no test types the commands of {page}");
+    }
 }
 
 #[test]
@@ -244,4 +355,9 @@ fn a_command_is_read_as_a_page_shows_it() {
     assert_eq!(ours("kubectl portreeve check -n a"), Some((true, "check -n a")));
     assert_eq!(ours("kubectl debug node/n1 -- /portreeve check"), Some((false, "check")));
     assert_eq!(ours("helm install portreeve deploy/chart"), None);
+    let page = "Type `portreeve\ncheck`, `helm install`, `portreeve VERB` or\n`kubectl get pods -A`.\n```sh\n`make x`\n```\n`ip a`";
+    assert_eq!(inline(page), ["portreeve check", "kubectl get pods -A"]);
+    let typed =
+        ["explain", "lint a/ --against b.json", "owner 80 --snapshot a.json", "lint a/ --against cluster", "check"];
+    assert_eq!(typed.map(reads_files), [true, true, true, false, false]);
 }

@@ -1,5 +1,5 @@
-//! An agent that is ready before the API server has answered. Its findings name each kind of object that the agent has
-//! not read yet.
+//! An agent can be ready before the API server has answered. The findings of this agent name each kind of object that
+//! the agent has not read yet.
 
 use serde_json::Value;
 

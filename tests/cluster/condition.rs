@@ -113,7 +113,8 @@ fn is(status: &'static str) -> impl Fn(&Value) -> bool {
     move |condition| condition["status"] == status
 }
 
-/// Waits until the writer knows that its write succeeded. The server has the condition a moment earlier.
+/// Waits until the writer knows that its write succeeded. The server stores the condition a moment before the writer
+/// counts the write.
 async fn has_written(condition: &NodeCondition) {
     while condition.writes().written == 0 {
         sleep(Duration::from_millis(5)).await;

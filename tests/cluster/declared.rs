@@ -55,8 +55,12 @@ fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     assert!(command.contains("--rm ") && command.ends_with("-- owner 30080 --services - --node n1"), "{command}");
     let (_, text, _) = plugin.run(&fake, &["owner", "30081", "--no-agent"]);
     assert!(text.contains("  tcp   Service shop/web, healthCheckNodePort on each node\n"), "{text}");
-    let (_, text, _) = plugin.run(&fake, &["owner", "30080/udp", "--no-agent", "--node", "n1", "--image", "r.test/x:1"]);
-    assert!(text.contains("no object that was read claims this port") && text.contains("--image=r.test/x:1 "), "{text}");
+    let (_, text, _) =
+        plugin.run(&fake, &["owner", "30080/udp", "--no-agent", "--node", "n1", "--image", "r.test/x:1"]);
+    assert!(
+        text.contains("no object that was read claims this port") && text.contains("--image=r.test/x:1 "),
+        "{text}"
+    );
     assert!(text.trim_end().ends_with("-- owner 30080/udp --services - --node n1"), "{text}");
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r.test/x:1"]).0, 64);
     let (code, _, text) = plugin.run(&fake, &["owner", "30080", "--no-agent", "--image", "r/x:1"]);

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Read as _,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -12,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -21,7 +23,8 @@ use serde_json::{Value, json};
 use crate::{
     api::list,
     fake::{Fake, Reply},
-    plugin::{self, Plugin, ended, listener, pod, snapshot, told},
+    plugin::{self, Plugin, ended, listener, pod, snapshot, told, told_at},
+    shown::{has, shown},
 };
 
 /// `agent` gives the answer of a node's agent to `/findings`.
@@ -157,6 +160,54 @@ fn a_long_answer_waits_for_all_others() {
     let requests = fake.requests();
     let asked: Vec<&String> = requests.iter().filter(|path| path.contains("/proxy/findings")).collect();
     assert!(asked.len() == 6 && asked[5].contains("n0002"), "{asked:?}");
+}
+
+/// The text with one age for the oldest scan.
+fn with_one_age(text: &str) -> String {
+    let parts = text.split_once("oldest scan ").and_then(|(before, rest)| Some((before, rest.split_once(" s ago")?.1)));
+    parts.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}oldest scan 0 s ago{after}"))
+}
+
+#[test]
+fn the_page_of_the_plugin_shows_the_output_of_the_plugin() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut check = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+    check.args(["check", "--snapshot", "examples/node-1.json", "-o", "json"]).current_dir(root);
+    let (_, example, _) = ended(check);
+    // On 31 nodes, a pod of a DaemonSet listens on the NodePort. The agent of n31 has the oldest scan.
+    let many = cluster((1..=120).map(|number| format!("n{number}")).collect(), move |node| {
+        if node != "n1" && !(node.len() == 3 && ("n10"..="n39").contains(&node)) {
+            return told(node, &json!([]));
+        }
+        let (pod, started) = if node == "n1" { ("b9zzk", "18:50:40Z") } else { ("x7f2p", "18:50:49Z") };
+        let text = example.replace("rocess python3", &format!("od office/scanner-{pod}"));
+        let mut document: Value = serde_json::from_str(&text.replace("18:50:49Z", started)).expect("JSON");
+        let ago = if node == "n31" { 58 } else { 0 };
+        if ago == 0 {
+            document["findings"][0]["since"] = json!("2026-11-27T18:51:06Z");
+        }
+        told_at(node, &document["findings"], Timestamp::now() - Duration::from_secs(ago))
+    });
+    let silent = cluster(vec!["n1".to_owned(), "n2".to_owned()], |node| match node {
+        "n1" => told(node, &listener()),
+        _ => Reply::Silence,
+    });
+    let page = fs::read_to_string(root.join("docs/kubectl.md")).expect("docs/kubectl.md");
+    let page: String = page.lines().map(|line| with_one_age(line) + "\n").collect();
+    let (commands, plugin) = (shown(&page), Plugin::new());
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    for (command, lines) in commands {
+        let words = command.strip_prefix("kubectl portreeve ").expect("a command of the plugin");
+        let (words, has_code) = words.strip_suffix("; echo $?").map_or((words, false), |words| (words, true));
+        let fake = if words == "check" { &many } else { &silent };
+        let (code, mut output, errors) = plugin.run(fake, &words.split(' ').collect::<Vec<_>>());
+        if has_code {
+            output.push_str(&code.to_string());
+        }
+        // Both addresses have the same length, so the program wraps the same lines.
+        let output = with_one_age(&output).replace(fake.address(), "https://192.0.2.1:6443");
+        assert!(has(&output, &lines), "{command} prints\n{output}{errors}");
+    }
 }
 
 /// Two hundred agents that answer at once with these findings, and six agents that never answer. The program queries

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Reads a cluster in which `answer` answers the list requests for Services. Returns why Services are unknown, and the
-/// number of these requests. Then reads the same cluster with normal answers: this read must be complete.
+/// number of list requests. Then reads the same cluster with normal answers: this read must be complete.
 fn services(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (Option<Gap>, usize) {
     services_within(Duration::from_secs(20), answer)
 }

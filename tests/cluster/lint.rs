@@ -131,7 +131,7 @@ fn example(language: &str, words: &str) -> String {
     parts.find(|part| part.contains(words)).unwrap_or_else(|| panic!("no example has {words:?}")).to_owned()
 }
 
-/// Runs the post-renderer of docs/lint.md as Helm does. Returns its exit code and its output.
+/// Runs the post-renderer of docs/lint.md as Helm does. Returns the script's exit code and output.
 fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String) {
     let directory = TempDir::new().expect("a directory");
     symlink(env!("CARGO_BIN_EXE_portreeve"), directory.path().join("portreeve")).expect("a link");

@@ -24,6 +24,8 @@ mod plugin;
 mod policies;
 mod reserve;
 mod said;
+#[path = "../anywhere/shown.rs"]
+mod shown;
 mod streamed;
 mod waiting_pods;
 mod watch;

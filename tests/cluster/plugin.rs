@@ -1,5 +1,5 @@
-//! The binary as `kubectl portreeve`. It reaches agents through the pod proxy, and some agents do not behave as agents
-//! should.
+//! The binary as `kubectl portreeve`. The plugin reaches agents through the pod proxy. Some agents of the tests are
+//! faulty.
 
 use std::{
     collections::BTreeMap,
@@ -12,6 +12,7 @@ use std::{
     sync::LazyLock,
 };
 
+use jiff::Timestamp;
 use serde_json::{Deserializer, Value, json};
 use tempfile::TempDir;
 
@@ -63,9 +64,14 @@ pub(crate) fn pod(node: &str, ready: bool) -> String {
 }
 
 pub(crate) fn told(node: &str, findings: &Value) -> Reply {
+    told_at(node, findings, Timestamp::now())
+}
+
+/// The answer of an agent whose last scan was at this time.
+pub(crate) fn told_at(node: &str, findings: &Value, at: Timestamp) -> Reply {
     let document = json!({
         "schema": "portreeve.findings/v1", "findings": findings, "unknown": [],
-        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": jiff::Timestamp::now().to_string()}],
+        "nodes": [{"node": node, "version": "0.1.0", "lookedAt": at.to_string()}],
     });
     Reply::Json(document.to_string())
 }
@@ -79,14 +85,27 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// `agent` gets the node, the path that the proxy requests from the agent, and the number of earlier requests for it.
+/// `agent` receives the node, the path that the proxy requests from the agent, and the number of earlier requests for
+/// this path.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
 ) -> Fake {
+    guarded_cluster(nodes, &[], agent)
+}
+
+/// `guards` are the nodes with the pod of a guard, and whether the pod is Ready.
+pub(crate) fn guarded_cluster(
+    nodes: &'static [&'static str],
+    guards: &'static [(&'static str, bool)],
+    agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
+) -> Fake {
     Fake::new(move |path, before| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
-            let pods: Vec<String> = nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect();
+            let pods: Vec<String> = match path.contains("labelSelector=app.kubernetes.io%2Fname%3Dportreeve-guard") {
+                true => guards.iter().map(|(node, ready)| pod(node, *ready)).collect(),
+                false => nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect(),
+            };
             return list("Pod", &pods.iter().map(String::as_str).collect::<Vec<_>>());
         }
         let place = path.strip_prefix("/api/v1/namespaces/portreeve/pods/portreeve-");
@@ -360,7 +379,7 @@ fn a_watch_without_a_reader_ends_even_if_nothing_changes() {
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
     assert!(first.is_some_and(|it| it.is_ok()));
-    // The reader of the output ended after the first document.
+    // The test closed the pipe after the first document.
     assert!(watch.wait().expect("the watch ends").success());
 }
 
@@ -539,6 +558,29 @@ fn a_snapshot_and_a_map_are_of_the_named_node() {
     let (code, _, stderr) = plugin.run(&fake, &["map"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("choose one with --node"), "{stderr}");
+}
+
+#[test]
+fn a_snapshot_that_lacks_an_input_is_printed_and_is_not_clear() {
+    let with = |place: &'static str, value: Value| {
+        let fake = cluster(&["n1"], move |node, _, _| {
+            let mut world: Value = serde_json::from_str(&snapshot(node, 30000)).expect("JSON");
+            *world.pointer_mut(place).expect("an input") = value.clone();
+            Reply::Json(world.to_string())
+        });
+        Plugin::new().run(&fake, &["snapshot", "n1"])
+    };
+    let gap = |source, why| json!({"gap": {"source": source, "why": why, "detail": "it was not read"}});
+    for (place, value, wanted) in [
+        ("/cluster/services", gap("services", "not-permitted"), 2),
+        ("/kernel/listeners", gap("listeners", "torn"), 2),
+        ("/kernel/netfilter", gap("netfilter", "not-permitted"), 0),
+        ("/kernel/netfilter", json!({"added later": []}), 2),
+    ] {
+        let (code, stdout, stderr) = with(place, value.clone());
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((code, document.pointer(place)), (wanted, Some(&value)), "{stderr}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::{
     fake::{Fake, Reply},
-    plugin::{Plugin, cluster, snapshot},
+    plugin::{Plugin, cluster, guarded_cluster, snapshot},
 };
 
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
@@ -84,6 +84,29 @@ fn the_document_has_each_node_and_fits_its_schema() {
     let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/ports.schema.json"));
     let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services() {
+    // Each node reserves the ports of kubelet and kube-proxy, and the NodePort of the only Service.
+    let fake = guarded_cluster(&["guarded", "open"], &[("guarded", true), ("open", false)], |node, _, _| {
+        seen(node, "1024 65535", "10249-10250,10256,30080")
+    });
+    let plugin = Plugin::new();
+    let (code, stdout, notes) = plugin.run(&fake, &["reserve", "--check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{notes}"));
+    let [guarded, open] = [0usize, 1].map(|index| &document["nodes"][index]);
+    assert_eq!((code, &guarded["node"], &open["node"]), (1, &json!("guarded"), &json!("open")), "{document:#}");
+    assert_eq!(guarded["guard"], json!({"running": true, "source": "pod"}), "{document:#}");
+    assert_eq!(open["guard"], Value::Null, "the pod is not Ready: {document:#}");
+    assert_eq!([guarded, open].map(|node| node["notReserved"] == json!([])), [true, false], "{document:#}");
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema/ports.schema.json"));
+    let schema: Value = serde_json::from_str(&schema.expect("a schema")).expect("JSON");
+    jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
+    let (code, table, notes) = plugin.run(&fake, &["reserve", "--check", "--node", "guarded"]);
+    assert_eq!(code, 0, "{table}{notes}");
+    assert!(table.starts_with("covered  node guarded\n"), "{table}");
+    assert!(table.contains("\n  guard                    runs, according to its pod\n"), "{table}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub fn event(word: &str, object: &Value) -> Value {
     json!({"type": word, "object": object})
 }
 
-/// The event after the present objects, if a watch begins with the present objects.
+/// The event after the last existing object, in a watch that first sends an event for each existing object.
 pub fn end_of_state(kind: &str, version: &str) -> Value {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": version, "annotations": annotations});

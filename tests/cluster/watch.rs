@@ -216,8 +216,8 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // The first change after a batch can arrive within 10 ms. It belongs to the batch, but makes a view of its own,
-        // which the test does not count.
+        // The first change after a batch can arrive within 10 ms. This change belongs to the batch, but makes a
+        // separate view. The test does not count this view.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }

@@ -1,4 +1,5 @@
-//! A server that fails, expires, restarts or refuses: the known state is kept, and all changes are read later.
+//! The server fails, restarts, refuses requests, or drops an old resource version. The watcher keeps the known state,
+//! and reads all changes later.
 
 use std::{
     fs,
@@ -379,8 +380,8 @@ async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() 
     assert!((after - before) as u64 <= most_in(begun.elapsed(), 400), "{before} and then {after}");
 }
 
-/// The largest number of waits that can end in `time`. The first wait has `first` milliseconds, and each wait is twice
-/// as long as the wait before. `time` is measured, because a busy machine sleeps longer.
+/// The largest number of waits that can end within `time`. The first wait has `first` milliseconds, and each wait is
+/// twice as long as the wait before. `time` is measured, because a busy machine sleeps longer.
 fn most_in(time: Duration, first: u128) -> u64 {
     u64::from((time.as_millis() / first + 1).ilog2()) + 1
 }

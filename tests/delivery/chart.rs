@@ -426,7 +426,7 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         ("rbac=null", "'rbac'"),
         ("rbac.optional.flagz=null", "'flagz'"),
         ("image.pullSecrets=[{}]", "'name'"),
-        // These values would give a key a second value, or would make an object without a kind.
+        // These values would write a key or a variable twice, or would make an object without a kind.
         (r#"commonLabels={"helm.sh/chart":"x"}"#, "'helm.sh/chart'"),
         (r#"commonLabels={"app.kubernetes.io/version":"x"}"#, "'app.kubernetes.io/version'"),
         (r#"commonLabels={"pod-security.kubernetes.io/enforce":"x"}"#, "'pod-security.kubernetes.io/enforce'"),
@@ -467,8 +467,8 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// A user may remove these values. Without one of the first three, pods run on other nodes. Without one of the last
-/// three, pods have no requests or no limits.
+/// A user may remove these values. Without `nodeSelector`, `tolerations` or `affinity`, pods run on other nodes.
+/// Without `resources`, `requests` or `limits`, pods have no requests or no limits.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {
@@ -511,9 +511,9 @@ fn a_key_without_a_value_is_as_the_empty_default_or_takes_a_removable_one_away()
     }
 }
 
-/// Compares the keys of the values with the keys of the schema, as deep as the schema names keys. The key `global`
-/// belongs to helm. An empty object has only keys that users choose. A user must not remove a default with content,
-/// except the values in [`REMOVABLE`].
+/// Compares the keys of the values with the keys of the schema. The comparison ends at a value if the schema does not
+/// name the keys of the value. The key `global` belongs to helm. An empty object has only keys that users choose. A
+/// user must not remove a default with content, except the values in [`REMOVABLE`].
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;

@@ -1,5 +1,5 @@
-//! The files for the forge. Workflows call only verbs of the Makefile. They have few rights, and their actions are
-//! pinned.
+//! The files for the forge. Workflows call only verbs of the Makefile. Workflows have few rights, and pin each GitHub
+//! action by a digest.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -73,7 +73,7 @@ fn it_writes_the_list_and_its_record_and_nothing_else_of_the_node() {
 }
 
 #[test]
-fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere() {
+fn the_bind_hook_adds_two_capabilities_the_control_groups_endpoints_and_events_everywhere() {
     let without = added(&[ON]);
     let pod = &of(&without, "DaemonSet")["spec"]["template"]["spec"];
     assert!(!pod.to_string().contains("cgroup") && !pod.to_string().contains("--bind"), "{pod:#}");
@@ -97,6 +97,9 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere(
         assert_eq!(pod["volumes"][2], volume);
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]});
         assert_eq!(of(&added, "ClusterRole")["rules"][2], events);
+        let slices =
+            json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]});
+        assert_eq!(of(&added, "ClusterRole")["rules"][3], slices);
         assert!(!added.iter().any(|object| object["kind"] == "Role"), "this right is everywhere");
         let silent = self::added(&[&on, r#"rbac={"events":false}"#]);
         assert_eq!(of(&silent, "ClusterRole")["rules"].as_array().expect("rules").len(), 2);

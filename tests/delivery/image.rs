@@ -86,12 +86,24 @@ fn the_dockerfile_is_of_the_version_of_the_package_and_pulls_nothing() {
     assert_eq!(bases, ["scratch"]);
 }
 
-/// `tools/shipped` adds the list of dependencies to the binary, and removes the paths of the machine.
+/// `tools/shipped` adds the list of dependencies to the binary, and removes the paths of the machine. Both binaries
+/// have the bind hook, and a release's lists of crates have the crates of the bind hook.
 #[test]
 fn the_image_has_the_binary_of_a_release() {
     let makefile = text("Makefile");
     assert!(makefile.contains("\nimage: shipped ") && makefile.contains("\n\ttools/shipped build --release --locked "));
     assert!(text("tools/shipped").contains("\nexec \"${CARGO:-cargo}\" auditable "));
+    assert!(makefile.contains("\nshipped: FEATURES ?= bind-hook\n") && makefile.contains("--features '$(FEATURES)'"));
+    assert!(text(".goreleaser.yaml").contains(", --features=bind-hook]\n"));
+    let scripts = [("tools/release", &["cargo-cyclonedx "][..]), ("tools/notice", &[" tree ", " metadata "])];
+    for (script, programs) in scripts {
+        let script = text(script);
+        for program in programs {
+            let lines: Vec<&str> = script.lines().filter(|line| line.contains(program)).collect();
+            let has_hook = |line: &&str| line.contains("--features bind-hook");
+            assert!(!lines.is_empty() && lines.iter().all(has_hook), "{program}: {lines:?}");
+        }
+    }
 }
 
 #[test]

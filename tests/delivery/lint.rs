@@ -49,7 +49,7 @@ fn of_two_charts_that_collide_the_templates_are_named() {
     marked.sort_unstable();
     assert_eq!(
         marked,
-        ["::warning file=api/charts/db/templates/db.yaml", "::warning file=shop/templates/web.yaml"],
+        ["::error file=api/charts/db/templates/db.yaml", "::error file=shop/templates/web.yaml"],
         "{text}\n{rendered}"
     );
 }

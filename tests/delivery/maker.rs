@@ -1,4 +1,4 @@
-//! A maintainer who makes a release, with keys, names and a clone of this commit.
+//! A maintainer who makes a release. The maintainer has keys, a file with names, and a clone of this commit.
 
 use std::{
     fs,
@@ -88,8 +88,8 @@ impl Maker {
         release.envs(keys).envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// A script that replaces cargo: instead of compiling, it writes a small file. For amd64, it can copy a real
-    /// program.
+    /// A script that replaces cargo: instead of compiling, it writes a small file. For amd64, the script can copy a
+    /// real program.
     pub fn cargo(&self, amd64: Option<&Path>) -> String {
         let amd64 = amd64.map_or_else(String::new, |path| {
             format!("[ \"$target\" != x86_64-unknown-linux-musl ] || cp '{}' \"$made\"\n", path.display())

@@ -1,4 +1,4 @@
-//! The alerts and dashboards in the chart. They must be equal to the files of `dashboards/`.
+//! The alerts and dashboards in the chart must be equal to the files of `dashboards/`.
 
 use std::{fs, path::Path};
 

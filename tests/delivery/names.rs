@@ -42,7 +42,7 @@ fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read()
     }
 }
 
-/// A line of the documents, which a release removes.
+/// A line of the documents. A release removes this line.
 pub(crate) const UNPUBLISHED: &str = "No release is published yet";
 
 #[test]

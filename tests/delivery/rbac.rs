@@ -95,7 +95,7 @@ fn the_node_condition_adds_one_flag_and_one_right() {
     assert_eq!(words(&on), [words(&off), vec!["--node-condition".into()]].concat());
 }
 
-/// The rights that `kubectl portreeve` needs in the agents' namespace. Each has a resource, a name and a verb.
+/// The rights that `kubectl portreeve` needs in the agents' namespace. Each right has a resource, a name and a verb.
 const PLUGIN: [(&str, &str, &str); 3] =
     [("pods", "", "list"), ("pods/proxy", "", "get"), ("serviceaccounts/token", "portreeve-reader", "create")];
 

@@ -92,7 +92,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
     fs::write(&changes, text.replace(&heading, "## [Unreleased]")).expect("a document");
     commit();
     assert!(refused(VERSION, &[]).contains(&format!("CHANGELOG.md has no heading `{heading}`")));
-    // An uncommitted file is a reason to refuse, with example names and with real names.
+    // A release refuses an uncommitted file, even if the names are examples.
     fs::write(clone.join("new"), "").expect("a file");
     assert!(refused(VERSION, &[]).contains("commit the changed files first"));
     assert!(!clone.join("dist").exists());
@@ -124,7 +124,8 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
         (&none, "one", "two", "", other),
         (&clone, "locked", "two", "1", "COSIGN_KEY cannot sign: no password"),
         (&clone, "one", "locked", "1", "MINISIGN_KEY cannot sign: no password"),
-        // At this point the keys are accepted. The next step of a release needs more tools and cargo.
+        // In the last two cases, the release accepts the signing keys. The next step fails, because it needs cargo and
+        // more tools.
         (&clone, "one", "two", "", ""),
         (&none, "other", "other", "1", ""),
     ] {
@@ -311,8 +312,7 @@ fn nothing_is_published_that_was_not_made() {
 
 const KEY: &str = "the key that signs";
 
-/// Fake programs that only write down their arguments, and a repository of the forge. git really pushes to this
-/// repository.
+/// A local forge: a git repository, to which git really pushes, and fake programs, which only record their arguments.
 struct Forge<'a>(&'a Maker);
 
 impl<'a> Forge<'a> {
@@ -544,9 +544,12 @@ fn no_build_script_has_flags_for_the_linker() {
     }
 }
 
-/// The tests that `make nightly SHARD=release` runs. They need GoReleaser, cosign and other tools.
+/// The tests that `make nightly SHARD=release` runs. These tests need GoReleaser, cosign and other tools.
 mod made {
     use super::*;
+
+    /// The name of a section in the kernel program of the bind hook.
+    const OF_HOOK: &[u8] = b"cgroup/bind4";
 
     #[test]
     fn a_release_verifies_by_itself_and_two_of_the_same_commit_are_the_same() {
@@ -695,7 +698,7 @@ mod made {
         index["digest"].as_str().expect("a digest").to_owned()
     }
 
-    /// The digest of the copy that skopeo makes, as `tools/publish` copies the archive into a registry.
+    /// Copies the archive with the same options of skopeo as `tools/publish`, and returns the digest of the copy.
     fn copied(archive: &str) -> String {
         let folder = TempDir::new().expect("a folder");
         let from = format!("oci-archive:{archive}:{VERSION}");
@@ -782,6 +785,7 @@ mod made {
         assert!(arch == "amd64" || loaded.iter().all(|line| line.ends_with(" 0x10000")), "{arch}: {header}");
 
         let binary = fs::read(maker.path("portreeve")).expect("a binary");
+        assert!(binary.windows(OF_HOOK.len()).any(|it| it == OF_HOOK), "{arch} has no bind hook");
         // These are the folders that tools/shipped looks for.
         let of_cargo =
             maker.run("bash", &["-c", "echo \"${CARGO_HOME:-$HOME/.cargo}\"; \"${RUSTC:-rustc}\" --print sysroot"]);
@@ -798,10 +802,11 @@ mod made {
         let [first, second] = thread::scope(|scope| {
             // A stranger who compares the files has other keys, and may have flags for the compiler.
             let keys = ("OWN_KEYS", "1");
-            let made = [("one", &[keys][..]), ("another", &[keys, ("RUSTFLAGS", "-Cdebuginfo=1")])].map(|(name, with)| {
+            let flags = ("RUSTFLAGS", "-Cdebuginfo=1");
+            let made = [("one", vec![keys]), ("another", vec![keys, flags])].map(|(name, with)| {
                 let (maker, clone) = (&maker, maker.clone_of_this(name));
                 scope.spawn(move || {
-                    successful("tools/release", &maker.release(&clone, VERSION, with));
+                    successful("tools/release", &maker.release(&clone, VERSION, &with));
                     clone.join("dist")
                 })
             });

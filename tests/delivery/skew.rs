@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{config, helm};
 
-/// The keys of the agent's configuration at the commit c2f01163, recorded from its command line. Each key is a flag. It
-/// is also an environment variable with the prefix `PORTREEVE_`.
+/// The keys of the agent's configuration at the commit c2f01163, recorded from its command line. Each key is a flag,
+/// and also an environment variable with the prefix `PORTREEVE_`.
 const BEFORE: [&str; 17] = [
     "apiserver",
     "context",
@@ -29,8 +29,8 @@ const BEFORE: [&str; 17] = [
     "socket",
 ];
 
-/// The keys that the agent no longer has. Each key has the reason, and the release that removed the key. A key that was
-/// in a release stays for one more minor version.
+/// The keys that the agent no longer has, each with the release that removed the key, and the reason. A key that was in
+/// a release stays for one more minor version.
 const GONE: [(&str, &str); 1] = [("heartbeat", "before 0.1.0: the probe connects to the socket")];
 
 fn container(chart: &str) -> Value {

@@ -11,7 +11,7 @@ use std::{
 use portreeve_facts::{Masquerade, NodeQuery, PortSet, Protocol, Reading, Source, Why};
 use portreeve_kernel::{Host, Known};
 
-use crate::namespace::Namespace;
+use crate::{host::snapshot, namespace::Namespace};
 
 /// Each flow is one line of options for `conntrack`.
 #[track_caller]
@@ -60,7 +60,7 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
         hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
-        // A flow of another node. Conntrack has such flows if the other node uses this node as a router.
+        // A flow of another node. If another node uses this node as a router, conntrack has flows of that node.
         hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
         // A flow of the node itself, which the kernel does not masquerade.
         "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
@@ -103,7 +103,7 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
 }
 
 /// The pool has a hundred ports, and the test opens more connections. The kernel drops each connection that finds no
-/// free port, and counts it in `insert_failed`. Portreeve reads the pool after the kernel has counted such a
+/// free port, and counts it in `insert_failed`. Portreeve reads the pool after the kernel has counted a dropped
 /// connection.
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
@@ -139,6 +139,11 @@ fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a
     assert!(pool.ports.first >= 40000 && pool.ports.last <= 40099, "{pool:?}");
     assert_eq!(pool.translated.to_string(), "192.0.2.1");
     assert_eq!(pool.senders, [("127.0.0.1".parse().expect("an address"), pool.used)]);
+
+    let mut setpriv = Command::new("setpriv"); // of the package util-linux
+    setpriv.args(["--inh-caps=-all", "--bounding-set=-net_admin", env!("CARGO_BIN_EXE_portreeve")]);
+    let gap = snapshot(&mut setpriv)["masquerade_pools"]["gap"].clone();
+    assert_eq!(gap["why"], "not-permitted", "the table is needed, and its reader lacks CAP_NET_ADMIN: {gap}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Copy {
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
         // This process must not open the copy for writing: a child process of another test could inherit the open file.
-        // Then the kernel would refuse to run the copy.
+        // The kernel refuses to run a program that a process has open for writing.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
         assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }

@@ -82,7 +82,7 @@ fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
 }
 
 /// `command` must end with the path of the program.
-fn snapshot(command: &mut Command) -> Value {
+pub fn snapshot(command: &mut Command) -> Value {
     let output = command.arg("snapshot").output().expect("the program runs");
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     snapshot["kernel"].clone()

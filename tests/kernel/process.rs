@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A perl process that runs a script in the network namespace of the calling thread. If this value is dropped, the
-/// process is killed. A child process of the script ends too if it waits for `<STDIN>`.
+/// process is killed. If a child process of the script waits for `<STDIN>`, the child process ends too.
 pub struct Process(Child);
 
 impl Process {

@@ -78,6 +78,7 @@ fn succeeds(arguments: &str) -> bool {
 
 /// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, but many lack
 /// Geneve, WireGuard, bareudp and VRF. For these four, `crates/kernel/src/route/tests.rs` parses bytes instead.
+/// `tests/lab/ipvs.rs` has tests of Geneve and WireGuard in a guest.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",

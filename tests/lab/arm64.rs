@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
-/// The commands that the script `init-alone` calls. All of them are in busybox.
+/// The commands that the script `init-alone` calls. All commands are in busybox.
 const APPLETS: [&str; 14] = [
     "sh", "mount", "mkdir", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff",
     "true",
@@ -114,7 +114,8 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     let document: Value =
         serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
     assert_eq!(document["findings"], json!([]), "{document:#}");
-    // The kernel loads these modules when a program lists sockets with sock_diag, not from the text files of `/proc`.
+    // The kernel loads these modules for a program that lists sockets with sock_diag. A program that reads the text
+    // files of `/proc` does not need the modules.
     let listed = of("modules").0;
     for module in ["tcp_diag", "udp_diag", "inet_diag"] {
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");

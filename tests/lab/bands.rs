@@ -54,7 +54,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Waits until the two agents together have left `count` Events.
+    // Waits until each agent has written or deduplicated `openings` Events, and the cluster has `count` Events.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =

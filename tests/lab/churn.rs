@@ -18,8 +18,8 @@ use crate::parts::{
 const WARM_UP: usize = 20;
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
-/// The number of Services that one round makes and the next round deletes. `SQUATTERS` of them have a listener on their
-/// NodePort.
+/// The number of Services that one round makes and the next round deletes. `SQUATTERS` of these Services have a
+/// listener on their NodePort.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
 /// The allowed growth of memory from one part to the next, as a fraction. Leaked Services would cause ten times this
@@ -47,8 +47,8 @@ fn services_and_sockets_that_come_and_go_leave_memory_where_it_was() {
     };
     memory(WARM_UP);
     let parts = [(); PARTS].map(|()| memory(ROUNDS));
-    // A heap may grow in steps. With a leak, each part needs more memory than the part before, so the test takes the
-    // smallest growth.
+    // A heap may grow in steps. With a leak, memory grows from each part to the next part. So the test compares the
+    // smallest growth with `NOISE`.
     let typical = parts.clone().map(median);
     let growth = typical.windows(2).map(|pair| pair[1] / pair[0] - 1.0).fold(f64::INFINITY, f64::min);
     assert!(growth < NOISE, "each part needs more than the one before: {typical:.2?} MiB, {parts:.2?}");

@@ -25,14 +25,15 @@ use nix::{
     },
 };
 use portreeve_facts::PortSet;
+use serde_json::Value;
 
 use crate::{
     chart::{INSTALL, UNINSTALL, UPGRADE, prepare, roll_out, served},
-    parts::{ControlPlane, PRIMARY, WholeNode, enter_alone, http_get, objects, sysctl, until},
+    parts::{ControlPlane, PRIMARY, Person, Plugin, Reader, WholeNode, enter_alone, http_get, objects, sysctl, until},
     server::node_ports,
 };
 
-/// The NodePort range has 600 ports. All of them are among the 1,000 ports of outgoing connections.
+/// The NodePort range has 600 ports. All 600 ports are among the 1,000 ports of outgoing connections.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
 const SERVICES: usize = 200;
@@ -42,6 +43,8 @@ const BATCH: usize = 20;
 const CONNECTIONS: usize = 1500;
 /// An outgoing connection takes this NodePort before its Service exists.
 const EARLIER: u16 = 30590;
+/// The number of connections that stay open. Each needs two descriptors.
+const OPEN: usize = 400;
 /// The address to which the stream connects. No other program uses this address.
 const SERVER: &str = "127.0.0.9:19999";
 
@@ -129,6 +132,20 @@ impl Wire {
     }
 }
 
+/// Opens connections, which end when the caller drops them. Returns the connections, and the source ports of their
+/// packets.
+fn open_connections() -> (Vec<(TcpStream, TcpStream)>, BTreeSet<u16>) {
+    let place: SocketAddrV4 = SERVER.parse().expect("an address");
+    let (server, wire) = (TcpListener::bind(place).expect("the port is free"), Wire::to(place));
+    let (mut open, mut ports) = (Vec::new(), BTreeSet::new());
+    while open.len() < OPEN {
+        let client = TcpStream::connect(place).expect("a port is free");
+        open.push((client, server.accept().expect("a connection").0));
+        ports.extend(wire.source_ports());
+    }
+    (open, ports)
+}
+
 struct Guard(Child);
 
 impl Guard {
@@ -159,16 +176,21 @@ fn reserved() -> PortSet {
 /// For each NodePort, the spans of time in which its Service existed or was being made.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
+/// Returns the new Services, and their NodePorts.
+fn create(cluster: &ControlPlane, name: &str, count: usize) -> (Vec<Value>, Vec<u16>) {
+    let service = |index| objects::service(&format!("{name}-{index}"), &[objects::port(80, None)]);
+    let made: Vec<Value> = (0..count).map(|index| cluster.api().create(&service(index))).collect();
+    let ports = made.iter().flat_map(node_ports).collect();
+    (made, ports)
+}
+
 /// Returns two tables: the spans in which each NodePort's Service was being made, and the spans in which the Service
 /// existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
-        let name = |index: usize| format!("s{batch}-{index}");
-        let services = (0..BATCH).map(|index| objects::service(&name(index), &[objects::port(80, None)]));
         let began = Instant::now();
-        let made: Vec<_> = services.map(|it| cluster.api().create(&it)).collect();
-        let ports: Vec<u16> = made.iter().flat_map(node_ports).collect();
+        let (made, ports) = create(cluster, &format!("s{batch}"), BATCH);
         is_there(&ports);
         let from = Instant::now();
         stream.continue_for(CONNECTIONS);
@@ -213,21 +235,33 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     };
     let other = TcpListener::bind("127.0.0.9:19998").expect("the port is free");
     let earlier = connection(EARLIER, other.local_addr().expect("an address"));
-    let stream = Stream::start();
     cluster.api().create(&objects::service("earlier", &[objects::port(80, Some(EARLIER))]));
     wait_for(&[EARLIER]);
+    let is_named = |connections: &[String]| {
+        until("a connection from before its reservation", || {
+            let log = fs::read_to_string(directory.path().join("log")).expect("a log");
+            connections.iter().any(|it| log.contains(it)).then_some(())
+        });
+    };
+    is_named(&[format!("{EARLIER}/tcp to 127.0.0.9:19998")]);
+    drop(earlier);
+    // The kernel chose these connections' ports before the guard reserved them.
+    let (open, sources) = open_connections();
+    let (_, ports) = create(&cluster, "open", 2 * BATCH);
+    wait_for(&ports);
+    let on_node_ports = ports.iter().filter(|port| sources.contains(*port));
+    let on_node_ports: Vec<String> = on_node_ports.map(|port| format!("{port}/tcp to {SERVER}")).collect();
+    assert!(!on_node_ports.is_empty(), "no connection has one of the NodePorts {ports:?}");
+    is_named(&on_node_ports);
+    drop(open);
+
+    let stream = Stream::start();
     let (before, times) = come_and_go(&cluster, &stream, wait_for);
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
-    // These connections began before the guard reserved their ports, and ended soon. The log must name the connection
-    // from `EARLIER`, which is still open.
+    // `make lab` prints this number. These connections ended before the guard searched for them.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
-    let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
-    until("the connection from before the reservation", || {
-        fs::read_to_string(directory.path().join("log")).expect("a log").contains(&named).then_some(())
-    });
-    drop(earlier);
 }
 
 fn connection(from: u16, to: SocketAddr) -> OwnedFd {
@@ -245,6 +279,13 @@ pub(crate) fn guard_of(node: &WholeNode) -> Option<u32> {
         .map(|(pid, _)| pid)
 }
 
+/// Waits until the log of the guard has these words.
+#[track_caller]
+fn until_logged(person: &Person<'_>, words: &str) {
+    let log = || person.types("kubectl -n portreeve logs daemonset/portreeve-guard");
+    until(words, || log().contains(words).then_some(()));
+}
+
 #[test]
 fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_they_are_released() {
     let node = WholeNode::start();
@@ -260,6 +301,11 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let port = u16::try_from(port).expect("a port");
     until("reservation", || reserved().contains(port).then_some(()));
     assert!(reserved().contains(40000), "the entry of another program");
+    let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
+    until("a covered node", || {
+        let (code, table, _) = admin.types("kubectl portreeve reserve --check");
+        (code == 0 && table.contains("runs, according to its pod")).then_some(())
+    });
 
     let pid = guard_of(&node).expect("the guard runs");
     let status = std::fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
@@ -269,12 +315,22 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
     assert!(metrics.contains("portreeve_guard_"), "{metrics}");
 
+    sysctl("net.ipv4.ip_local_reserved_ports", "40000");
+    until_logged(&person, "another program removed reserved ports");
+    Reader::of(&node.cluster).follows("PortreeveGuardPortsNotReserved");
+    until("reservation", || reserved().contains(port).then_some(()));
+
     // A restart of the guard must keep the reserved ports.
     node.machine.run(&["kill", "-KILL", &pid.to_string()]);
     until("another process", || guard_of(&node).filter(|new| *new != pid));
     assert!(reserved().contains(port), "a restart leaves no port free");
+    // Without capabilities, root cannot write into this folder.
+    node.machine.run(&["chmod", "0500", "/run/portreeve"]);
     let service = objects::service("second", &[objects::port(80, None)]);
     let second_port = node_ports(&node.cluster.api().create(&service))[0];
+    until_logged(&person, "cannot write the guard's record");
+    Reader::of(&node.cluster).follows("PortreeveGuardStuck");
+    node.machine.run(&["chmod", "0755", "/run/portreeve"]);
     until("reservation", || reserved().contains(second_port).then_some(()));
 
     person.types(&format!("{UPGRADE} --set guard.enabled=false"));

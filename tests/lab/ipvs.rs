@@ -256,6 +256,43 @@ fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_por
     });
 }
 
+// The kernels of many cloud machines lack Geneve.
+#[test]
+fn geneve_devices_share_a_port_with_each_other_and_not_with_a_vxlan_device() {
+    with_ipvs(|| {
+        let _wired = Wired::enter();
+        let link = |arguments: &str| {
+            let output = Command::new("ip").arg("link").args(arguments.split(' ')).output().expect("the program ip");
+            (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let devices = [
+            ("geneve1", "id 1 remote 192.0.2.7"),
+            ("geneve2", "id 2 remote 192.0.2.8 udpcsum"),
+            ("geneve3", "id 3 remote 2001:db8::7 udp6zerocsumrx"),
+            ("geneve4", "id 4 remote 2001:db8::8 noudp6zerocsumrx"),
+        ];
+        for (name, options) in devices {
+            for arguments in [format!("add {name} type geneve dstport 6081 {options}"), format!("set {name} up")] {
+                let (is_done, error) = link(&arguments);
+                assert!(is_done, "{arguments}: {error}");
+            }
+        }
+        assert!(!link("add geneve5 type geneve dstport 6081 external").0, "the kernel makes no device with a conflict");
+        assert!(link("add vxlan1 type vxlan id 5 dstport 6081").0);
+        let (is_up, error) = link("set vxlan1 up");
+        assert!(!is_up && error.contains("Address already in use"), "{error}");
+
+        let seen = portreeve_kernel::route::read().expect("links");
+        let of = |name: &str| seen.links.iter().find(|link| link.name == name).expect("the device");
+        for (one, other) in devices.iter().flat_map(|(one, _)| devices.map(|(other, _)| (*one, other))) {
+            assert_eq!(of(one).excludes(of(other)), Some(false), "{one}, {other}");
+        }
+        assert_eq!(of("vxlan1").excludes(of("geneve1")), Some(true));
+        let down: Vec<_> = seen.tunnels_down().map(|(port, link)| (port, &*link.name)).collect();
+        assert_eq!(down, [(6081, "vxlan1")]);
+    });
+}
+
 fn associations(read: &Sockets) -> Vec<Socket> {
     sctp(&read.connections(Some(&"30132".parse().expect("a port")), None, &[]).clients.expect("clients").sockets)
 }

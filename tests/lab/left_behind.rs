@@ -1,5 +1,5 @@
 //! If the container runtime does not call the CNI plugin portmap at the end of a pod, the plugin's rules stay. The
-//! tests show which connections these rules take.
+//! tests show which connections the leftover rules redirect.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -20,8 +20,8 @@ use crate::{
 };
 
 const RULE: &str = "stale-redirection/host-port";
-/// Three hostPorts of a deleted pod. Later, a process listens on the first, the next pod has the second, and a Service
-/// has the third as NodePort.
+/// Three hostPorts of a deleted pod. After the deletion, a process listens on 8081, and the next pod has hostPort 8082.
+/// A Service always has NodePort 30080.
 const PORTS: [u16; 3] = [8081, 8082, 30080];
 
 /// Returns the answer on each of [`PORTS`]. All vantage points must get the same answer in both families.

@@ -38,7 +38,7 @@ pub fn owner(port: u16, kubeconfig: &Path) -> Value {
     document(&run(&["owner", &format!("{port}/tcp"), "-o", "json"], kubeconfig))
 }
 
-/// The output of `check -o json`.
+/// The output of `check -o json` or `lint -o json`.
 pub struct Look {
     pub code: i32,
     pub json: Value,
@@ -60,6 +60,13 @@ impl Look {
     #[track_caller]
     pub fn before(rule: &str, manifests: &str) -> Self {
         let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];
+        Self::of(&Command::new(env!("CARGO_BIN_EXE_portreeve")).args(words).output().expect("portreeve runs"))
+    }
+
+    /// Runs `lint` on a file of manifests.
+    #[track_caller]
+    pub fn lint(rule: &str, manifests: &str) -> Self {
+        let words = ["lint", "-o", "json", "--rule", rule, manifests];
         Self::of(&Command::new(env!("CARGO_BIN_EXE_portreeve")).args(words).output().expect("portreeve runs"))
     }
 

@@ -8,7 +8,6 @@ use serde_json::Value;
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
-pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
 /// Values for the dashboards' variables. Longer names come first: `$name` is also the beginning of `$namespace`.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),

@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    panels::{EMPTY_WHEN_NEW, EMPTY_WHEN_SMALL, EMPTY_WHEN_WELL, questions},
+    panels::{EMPTY_WHEN_NEW, EMPTY_WHEN_WELL, questions},
     parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, sysctl},
 };
 
@@ -50,17 +50,23 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970").as_secs()
 }
 
+/// Whether all values of a series are 0.
+fn is_zero(series: &Value) -> bool {
+    let values = series["values"].as_array().into_iter().flatten().chain([&series["value"]]);
+    values.filter_map(|it| it[1].as_str()).all(|value| value == "0")
+}
+
 #[test]
 fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
     let wired = Wired::enter();
     let mut cluster = cluster();
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let arguments = ["--request-timeout", "2s"];
-    // The agent has the rights of the chart's default profile: no capability.
+    // The agents have the rights of the chart's default profile: no capability.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
     // No proxy runs on the node `n2`, so the agent of `n2` reports rules that cannot judge.
-    let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
+    let _there = wired.client.run(move || Agent::as_nobody(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();
     sleep(SCENE);
@@ -91,11 +97,11 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
         let may_be_empty = EMPTY_WHEN_WELL[..1]
             .iter()
             .chain(&EMPTY_WHEN_NEW)
-            .chain([&EMPTY_WHEN_SMALL])
             .any(|title| *title == it.title)
             // By default, no guard runs, so the guard's series do not exist.
             || it.query.contains("portreeve_guard_");
         assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
+        assert!(!it.query.contains("portreeve_capability") || series.iter().all(is_zero), "{}: {series:?}", it.title);
         answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);
     }
     keep("answers.json", &json!({"from": span[0], "to": span[1], "answers": answers}).to_string());

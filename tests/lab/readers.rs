@@ -1,5 +1,5 @@
-//! Which users can read an agent over the network: with which token, and through the API server's proxy. The real API
-//! server decides.
+//! The tests check which users can read an agent's facts over the network: directly with a token, or through the API
+//! server's proxy. The real API server decides.
 
 use std::{
     collections::BTreeMap,

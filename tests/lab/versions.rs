@@ -24,7 +24,7 @@ use crate::{
 
 const SCRIPT: &str = include_str!("before");
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
-/// A file of the chart. Its `kubeVersion` is the oldest version of Kubernetes on which the chart installs.
+/// A file of the chart. The file's `kubeVersion` is the oldest version of Kubernetes on which the chart installs.
 const CHART: &str = include_str!("../../deploy/chart/Chart.yaml");
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 

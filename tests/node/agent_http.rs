@@ -145,7 +145,7 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
             stream
         })
         .collect();
-    // A few readers get the document. All other readers get status 503 at once.
+    // The agent sends the document to a few readers, and status 503 to all other readers at once.
     let refused = readers.iter().filter(|reader| {
         let (mut head, mut reader) = ([0; 12], *reader);
         reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")

@@ -20,7 +20,7 @@ use crate::{
 /// A process with a given name that listens. If this value is dropped, the process ends.
 struct Daemon(Child);
 
-/// The perl program of a `Daemon`. Its arguments are a name, and then addresses like `tcp/[::]:443` and
+/// The perl program of a `Daemon`. The program's arguments are a name, and then addresses like `tcp/[::]:443` and
 /// `udp/127.0.0.1:53`.
 const PROGRAM: &str = r#"
     use Socket;
@@ -161,7 +161,7 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
-    // Only nginx has a conflict: ovnkube still holds the other NodePorts as a proxy does.
+    // Only nginx has a conflict. ovnkube still listens on the other NodePorts, so Portreeve treats ovnkube as a proxy.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
     // A new NodePort that ovnkube has not opened yet is no conflict.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));

@@ -690,14 +690,45 @@ fn unread_services_shrink_nothing() {
     assert!(err.contains("not all input was read"), "{err}");
 }
 
-#[test]
-fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
-    let stage = overlapping();
-    guard(&stage, &["--once"]);
+/// Another program adds the NodePort of the guard. This changes no port of the list.
+fn another_program_adds_the_node_port() {
     let file = File::options().write(true).open(LIST).expect("the list");
     file.write_at(b"30080\n", 1).expect("the kernel takes it");
-    // The second write changed no port of the list.
+}
+
+#[test]
+fn a_port_that_another_program_adds_too_while_no_guard_runs_leaves_with_the_guard() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    another_program_adds_the_node_port();
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
+}
+
+#[test]
+fn a_port_that_another_program_adds_too_while_a_guard_runs_stays() {
+    let stage = overlapping();
+    let node_ports = "portreeve_guard_reserved_ports{reason=\"node_port\"}";
+    let mut running = Running::start(&stage);
+    // The guard changes the metric after it has written the list and has begun to watch it.
+    wait_for_metric(node_ports, 1.0);
+    another_program_adds_the_node_port();
+    running.signal(Signal::SIGTERM);
+    assert!(running.0.wait().expect("it ends").success());
+    let (code, out, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded at the end: {out}{err}");
+
+    set_list("2703");
+    let running = Running::start(&stage);
+    wait_for_metric(node_ports, 1.0);
+    another_program_adds_the_node_port();
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_line(&stage, "another program wrote the list; these ports stay reserved until the next boot");
+    wait_for_metric(node_ports, 2.0);
+    drop(running);
+    assert_eq!(list(), "2703,27000,30080,30090");
+    let (code, out, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded in a run: {out}{err}");
 }
 
 #[test]
@@ -722,12 +753,13 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     assert_eq!(list(), "2703,27000,30080");
     let ours = json!([{"first": 27000, "last": 27000}, {"first": 30080, "last": 30080}]);
     let (code, covered, known, _) = check();
-    assert_eq!((code, covered, known), (1, json!(false), json!({"running": false, "reserved": ours})), "it ended");
+    let ended = json!({"running": false, "source": "record", "reserved": ours});
+    assert_eq!((code, covered, known), (1, json!(false), ended), "it ended");
     let running = Running(guard(&[]).stderr(Stdio::null()).spawn().expect("portreeve runs"));
     until(|| (check().2["running"] == true).then_some(())).expect("it runs");
     let (code, covered, known, lacks) = check();
     assert_eq!((code, covered, lacks), (0, json!(true), json!([])));
-    assert_eq!(known, json!({"running": true, "reserved": ours}));
+    assert_eq!(known, json!({"running": true, "source": "record", "reserved": ours}));
     let (_, text, _) = output(stage.command("reserve").arg("--check"));
     assert!(text.starts_with("covered  node n1\n"), "{text}");
     assert!(text.contains("\n  guard                    runs; it reserved 2 of the reserved ports\n"), "{text}");

@@ -7,10 +7,12 @@ use std::{
 };
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
+use serde_json::json;
 
 use crate::{
+    in_pods::{Grouped, in_pod},
     near_misses::expect_silent,
-    stage::{Scan, Stage},
+    stage::{Scan, Stage, portreeve},
 };
 
 /// The status of a pod whose container ends again and again, as kubelet writes it.
@@ -48,6 +50,57 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
         drop(listener);
         expect_silent(&stage.check(&[]), rule, "no process listens any more");
     }
+}
+
+/// The sentence and the remedy of the finding about the listener of port 9100.
+#[track_caller]
+fn sentence_and_remedy(scan: &Scan) -> (String, String) {
+    let finding = scan.finding("host-network-port-taken/listener", "exporter-x");
+    (finding.0["summary"].as_str().expect("a sentence").to_owned(), finding.remedy())
+}
+
+#[test]
+fn a_listener_of_a_systemd_unit_is_named_with_the_command_that_disables_the_unit() {
+    let stage = exporter(CRASHES);
+    let told = |unit: &str| {
+        let _listener = Grouped::listening("0.0.0.0:9100", &format!("system.slice/{unit}"));
+        sentence_and_remedy(&stage.check(&[]))
+    };
+    let (sentence, remedy) = told("console.socket");
+    assert!(sentence.starts_with("Systemd unit console.socket listens on 0.0.0.0:9100"), "{sentence}");
+    assert!(remedy.contains("`systemctl disable --now console.socket`"), "{remedy}");
+    let (sentence, remedy) = told("systemd-resolved.service");
+    assert!(sentence.contains("perl of systemd unit systemd-resolved.service"), "{sentence}");
+    assert!(!remedy.contains("systemctl"), "the node needs this unit: {remedy}");
+}
+
+/// The test writes the time at which the API server listed the Pods, because files have no such time.
+#[test]
+fn a_listener_of_a_deleted_pod_is_named_with_the_uid_of_the_pod() {
+    const UID: &str = "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e45";
+    let told = |stage: &Stage, seconds: i64| {
+        let _listener = Grouped::listening("0.0.0.0:9100", &in_pod(UID));
+        let mut snapshot = Scan::of(&mut stage.command("snapshot")).json;
+        let at: jiff::Timestamp = snapshot["at"].as_str().expect("a time").parse().expect("a time");
+        snapshot["pods_at"] = json!(jiff::Timestamp::from_second(at.as_second() + seconds).expect("a time"));
+        let path = stage.path("snapshot.json");
+        std::fs::write(&path, snapshot.to_string()).expect("a file");
+        sentence_and_remedy(&Scan::of(portreeve().args(["check", "-o", "json", "--snapshot"]).arg(path)))
+    };
+    let stage = exporter(CRASHES);
+    let (sentence, remedy) = told(&stage, 600);
+    assert!(sentence.starts_with(&format!("A deleted pod (uid {UID}) listens on 0.0.0.0:9100")), "{sentence}");
+    assert!(remedy.contains(&format!("crictl ps -a --label io.kubernetes.pod.uid={UID}")), "{remedy}");
+    let (sentence, _) = told(&stage, 0);
+    assert!(!sentence.contains("deleted"), "the pod may be newer than the list: {sentence}");
+    drop(stage);
+    let known = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, namespace: default, uid: {UID}}}\nspec:\n  nodeName: n1\n  \
+         hostNetwork: true\n  containers: [{{name: c}}]\nstatus: {{phase: Running, {READY}}}"
+    );
+    let (sentence, remedy) = told(&exporter(CRASHES).document(&known), 600);
+    assert!(sentence.starts_with("Pod default/edge listens on 0.0.0.0:9100"), "{sentence}");
+    assert!(!remedy.contains("crictl"), "{remedy}");
 }
 
 fn probed(status: &str) -> Stage {

@@ -1,5 +1,5 @@
-//! Tenants can choose hostile names, and the names of files and processes can be hostile too. The output must have such
-//! a name in one line, without control characters.
+//! Tenants can choose hostile names, and the names of files and processes can be hostile too. The output must have each
+//! hostile name in one line, without control characters.
 
 use std::{net::TcpListener, process::Output};
 

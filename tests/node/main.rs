@@ -20,6 +20,7 @@ mod healthy;
 mod host_network;
 mod hostile;
 mod in_pods;
+mod masquerade;
 mod matrix;
 #[path = "../anywhere/named.rs"]
 mod named;

@@ -1,6 +1,6 @@
-//! Near misses: states that are close to the problem of a rule, but are no problem. For each rule, another test has the
-//! problem. A near miss differs from this problem only in a number, a protocol or an address. If a rule cannot judge,
-//! the test fails, because *unknown* is not silence.
+//! Near misses: states that are close to the problem of a rule, but are no problem. For each rule, another test makes
+//! the problem itself. A near miss differs from this problem only in a number, a protocol or an address. If a rule
+//! cannot judge, the test fails, because *unknown* is not silence.
 
 use crate::named::is_of;
 use std::{
@@ -99,7 +99,7 @@ fn a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing() {
 
 #[test]
 fn a_band_that_is_in_use_up_to_its_threshold_is_not_crowded() {
-    // The dynamic band has 112 ports. The limit is 80 %, and 88 ports are less.
+    // The dynamic band has 112 ports. The limit is 80 % of these ports, and 88 ports are below the limit.
     let stage = crowd("30000-30127", 30016..30016 + 88);
     expect_silent_in_every_mode(&stage, "node-port-range-crowded", "88 of 112");
 }
@@ -118,7 +118,8 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // The rule judges such objects: the rule reports a third Service, with a written port of the dynamic band.
+    // The rule also judges Services like these. A client wrote a port of the dynamic band into a third Service, and the
+    // rule reports this Service.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }

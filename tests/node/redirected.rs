@@ -2,16 +2,13 @@
 
 use std::process::Command;
 
-use crate::{claims::edge, near_misses::expect_silent};
+use crate::{claims::edge, near_misses::expect_silent, stage::iptables};
 
 const RULE: &str = "stale-redirection/host-port";
 
 /// Each entry is a chain, a port and a target. The kernel evaluates the entries in this order.
 fn redirect(rules: &[(&str, u16, &str)]) {
-    let iptables = |arguments: &str| {
-        let status = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(arguments.split(' ')).status();
-        assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
-    };
+    let iptables = |arguments: &str| iptables("nat", arguments);
     iptables("-N CNI-HOSTPORT-DNAT");
     iptables("-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT");
     iptables("-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT");

@@ -89,7 +89,7 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     let head = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{API_SERVER},"#);
     services(&in_json, json, &head, "]}", ",\n");
     let in_yaml = directory.path().join("services.yaml");
-    // A JSON object is also YAML. A YAML list of such objects looks like the output of `kubectl get -o yaml`.
+    // A JSON object is also YAML. A YAML list of JSON objects looks like the output of `kubectl get -o yaml`.
     let head = format!("apiVersion: v1\nkind: List\nitems:\n- {API_SERVER}\n");
     services(&in_yaml, |n| format!("- {}", json(n)), &head, "\n", "\n");
     for file in [in_json, in_yaml] {

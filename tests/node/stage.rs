@@ -4,13 +4,15 @@
 use crate::named::is_of;
 use std::{
     fmt::Write as _,
-    io::Write as _,
+    fs::File,
+    io::{Read as _, Write as _},
     os::fd::AsRawFd as _,
     path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
+    thread,
 };
 
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -221,6 +223,67 @@ impl Finding<'_> {
 pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` of iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Adds a rule to a table, as network plugins do.
+#[track_caller]
+pub(crate) fn iptables(table: &str, arguments: &str) {
+    let status = Command::new("iptables-nft").args(["-w", "-t", table]).args(arguments.split(' ')).status();
+    assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
+}
+
+/// Another network namespace. The namespace ends when this value is dropped.
+pub(crate) struct Elsewhere(Child);
+
+impl Elsewhere {
+    pub(crate) fn new() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", "echo; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("`unshare` of util-linux is installed");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("the namespace exists");
+        Self(child)
+    }
+
+    /// A namespace with a link to the node. The node has the address `here` on its link `name`, and is the router of
+    /// the address `there` in the namespace.
+    pub(crate) fn linked(name: &str, here: &str, there: &str) -> Self {
+        let elsewhere = Self::new();
+        ip(&format!("link add {name} type veth peer name far"));
+        ip(&format!("link set far netns {}", elsewhere.pid()));
+        ip(&format!("link set {name} up"));
+        ip(&format!("address add {here}/24 dev {name}"));
+        elsewhere.ip("link set far up");
+        elsewhere.ip(&format!("address add {there}/24 dev far"));
+        elsewhere.ip(&format!("route add default via {here}"));
+        elsewhere
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn ip(&self, arguments: &str) {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--target", &self.pid().to_string(), "ip"]).args(arguments.split(' '));
+        assert!(command.status().expect("`nsenter` of util-linux is installed").success(), "ip {arguments}");
+    }
+
+    /// Sockets that the job opens stay in this namespace.
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.pid())).expect("the process runs");
+        let running = thread::spawn(move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter the namespace");
+            job()
+        });
+        running.join().expect("a result")
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.0.kill().expect("the process runs");
+        self.0.wait().expect("the process ends");
+    }
 }
 
 #[track_caller]

@@ -1,16 +1,16 @@
 //! Tunnels that need the same UDP port, on a real kernel.
 
-use std::{net::UdpSocket, process::Command};
+use std::{net::UdpSocket, process::Command, time::Duration};
 
 use serde_json::Value;
 
 use crate::{
     near_misses::expect_silent,
-    stage::{Stage, ip, portreeve},
+    stage::{Elsewhere, Stage, ip, iptables, portreeve},
 };
 
-const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
-     ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
+const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: fabric-agent-k4, namespace: fabric-system, uid: uid-fabric, \
+     ownerReferences: [{kind: DaemonSet, name: fabric-agent, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
      containerStatuses: [{name: c, ready: false, state: {running: {}}}]}";
 
@@ -32,17 +32,17 @@ fn owner(stage: &Stage) -> String {
 #[test]
 fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunnel_that_is_up() {
     let stage = Stage::new();
-    ip("link add swarm0 type vxlan id 4096 dstport 4789 dev eth0");
-    ip("link set swarm0 up");
-    ip("link add vxlan.calico type vxlan external dstport 4789");
-    is_kept_down("vxlan.calico");
+    ip("link add ring0 type vxlan id 77 dstport 4789 dev eth0");
+    ip("link set ring0 up");
+    ip("link add fabric.vx type vxlan external dstport 4789");
+    is_kept_down("fabric.vx");
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info", &Value::from(4789)));
     let evidence = finding.evidence();
-    assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
-    assert!(evidence.contains("up = swarm0: vxlan, id 4096"), "{evidence}");
-    for name in ["swarm0", "tunnel vxlan.calico, which is down"] {
+    assert!(evidence.contains("down = fabric.vx: vxlan, external"), "{evidence}");
+    assert!(evidence.contains("up = ring0: vxlan, id 77"), "{evidence}");
+    for name in ["ring0", "tunnel fabric.vx"] {
         assert!(owner(&stage).contains(name), "{name}: {}", owner(&stage));
     }
 
@@ -50,9 +50,9 @@ fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunne
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/devices", "n1");
     assert_eq!(finding.verdict(), "warning");
-    assert!(finding.evidence().contains("calico-system/calico-node-x2"), "{}", finding.evidence());
+    assert!(finding.evidence().contains("fabric-system/fabric-agent-k4"), "{}", finding.evidence());
 
-    ip("link set swarm0 down");
+    ip("link set ring0 down");
     expect_silent(&stage.check(&[]), "tunnel-port-conflict/devices", "no tunnel has the port");
 }
 
@@ -96,53 +96,15 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
 #[test]
 fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_link() {
     let stage = Stage::new();
-    ip("link add vx-1 type vxlan id 4096 dstport 4789 dev eth0");
+    ip("link add vx-1 type vxlan id 78 dstport 4789 dev eth0");
     let other = Elsewhere::new();
     ip(&format!("link set vx-1 netns {}", other.pid()));
     other.ip("link set vx-1 up");
-    ip("link add vxlan.calico type vxlan external dstport 4789");
-    is_kept_down("vxlan.calico");
+    ip("link add fabric.vx type vxlan external dstport 4789");
+    is_kept_down("fabric.vx");
     let scan = stage.check(&[]);
     let finding = scan.finding("tunnel-port-conflict/listener", "n1");
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
-}
-
-/// A second network namespace. The namespace ends when this value is dropped.
-struct Elsewhere(std::process::Child);
-
-impl Elsewhere {
-    fn new() -> Self {
-        use std::io::Read as _;
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", "echo; exec cat"]).stdin(std::process::Stdio::piped());
-        let mut child =
-            command.stdout(std::process::Stdio::piped()).spawn().expect("`unshare` of util-linux is installed");
-        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("the namespace exists");
-        Self(child)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn ip(&self, arguments: &str) {
-        let mut command = Command::new("nsenter");
-        command.args(["--net", "--target", &self.pid().to_string(), "ip"]).args(arguments.split(' '));
-        assert!(command.status().expect("`nsenter` of util-linux is installed").success(), "ip {arguments}");
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        self.0.kill().expect("the process runs");
-        self.0.wait().expect("the process ends");
-    }
-}
-
-/// Adds a rule to the table `raw`, as network plugins do.
-fn iptables(arguments: &str) {
-    let status = Command::new("iptables-nft").args(["-w", "-t", "raw"]).args(arguments.split(' ')).status();
-    assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
 }
 
 #[test]
@@ -150,13 +112,28 @@ fn a_tunnels_port_that_rules_exclude_from_conntrack_is_information() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    iptables("-N OVERLAY_PRE_raw");
-    iptables("-A PREROUTING -j OVERLAY_PRE_raw");
-    iptables("-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
+    iptables("raw", "-N OVERLAY_PRE_raw");
+    iptables("raw", "-A PREROUTING -j OVERLAY_PRE_raw");
+    iptables("raw", "-A OVERLAY_PRE_raw -p udp -m udp --dport 8472 -m comment --comment tunnel -j CT --notrack");
     let scan = stage.check(&["--proxy-mode", "iptables"]);
     let finding = scan.finding("masquerade-source-ports/tunnel", "n1");
     assert_eq!((finding.verdict().as_str(), &finding.0["port"]), ("info pods", &Value::from(8472)));
     assert!(finding.evidence().contains("tunnel = overlay0 has 8472/udp"), "{}", finding.evidence());
+
+    let elsewhere = Elsewhere::linked("near", "198.51.100.1", "198.51.100.7");
+    let server = elsewhere.run(|| UdpSocket::bind("198.51.100.7:69").expect("the port is free"));
+    server.set_read_timeout(Some(Duration::from_secs(10))).expect("an option of a socket");
+    let asked = |masquerade: u16| {
+        iptables("nat", &format!("-I POSTROUTING -p udp --dport 69 -j MASQUERADE --to-ports {masquerade}"));
+        let client = UdpSocket::bind("198.51.100.1:0").expect("a free port");
+        client.set_read_timeout(Some(Duration::from_secs(1))).expect("an option of a socket");
+        client.send_to(b"?", "198.51.100.7:69").expect("the kernel has a route");
+        let (_, from) = server.recv_from(&mut [0]).expect("a request");
+        server.send_to(b"!", from).expect("the kernel has a route");
+        (from.port(), client.recv(&mut [0]).is_ok())
+    };
+    assert_eq!(asked(8473), (8473, true));
+    assert_eq!(asked(8472), (8472, false), "conntrack does not translate the answer back");
 }
 
 #[test]
@@ -166,8 +143,8 @@ fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     ip("link set overlay0 up");
     // Each rule leaves packets of the tunnel in conntrack: it matches only another port, only answers, or only some
     // clients.
-    iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
-    iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
-    iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --dport 8473 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --sport 8472 -j CT --notrack");
+    iptables("raw", "-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");
     expect_silent(&stage.check(&["--proxy-mode", "iptables"]), "masquerade-source-ports/tunnel", "no such rule");
 }

@@ -8,8 +8,8 @@
 //!   later.
 //! - A **change** of the cluster is judged within a second. If the last scan after a change cost too much, the
 //!   judgement comes later. After a scan for a change, the next tick comes an interval later.
-//! - **Connections** are read by the first scan that may read them. The cost of this reading grows with the number of
-//!   connections. This cost does not delay the next scan.
+//! - **Connections** are read by the first scan that may read them. The cost of reading connections grows with the
+//!   number of connections. The cost of reading connections does not delay the next scan.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,8 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// `cpu_percent` is the share of one core for scans. Reading connections may use an equal share in addition.
+    /// `cpu_percent` is the share of one core for scans. Readings of connections have a separate share of the same
+    /// size.
     pub(super) fn new(interval: Duration, cpu_percent: f64) -> Self {
         let mut cadence = Self::default();
         cadence.configure(interval, cpu_percent);

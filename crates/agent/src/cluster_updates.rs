@@ -20,8 +20,9 @@ use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 const FILES: Duration = Duration::from_secs(1);
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the agent's loop. A new request replaces the last request, so an agent has only one
-/// `EndpointsRequest`. From the API server, the agent reads only the requested endpoints. Files contain all endpoints.
+/// Requests endpoints for the loop of an agent, or for the bind hook of a guard. A new request replaces the last
+/// request, so a process has only one `EndpointsRequest`. From the API server, the process reads only the requested
+/// endpoints. Files contain all endpoints.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -179,7 +180,7 @@ mod tests {
             followed
         }
 
-        /// Writes this text into the file. Returns whether the state then changed.
+        /// Writes this text into the file. Returns whether the state changes soon after the write.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");

@@ -192,7 +192,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without the ended task, the agent could go on reporting that there is no problem.
+            // If the agent continued without the ended task, the agent could report forever that there is no problem.
             ended = tasks.ended() => bail!("{ended}"),
         }
         let condition = async {
@@ -352,7 +352,7 @@ impl Agent {
 
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
         // After changes of the cluster, two scans can follow each other within a second, but a roll-out can take
-        // longer. So a finding that needs two scans must last for this time.
+        // longer. So a finding that needs two scans must last for half an interval.
         let settle = self.config.interval / 2;
         let (changes, panicked) = advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {

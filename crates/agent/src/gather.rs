@@ -86,7 +86,7 @@ impl SnapshotSources {
             query.client_ports = query.client_ports.union(owner_ports);
             query.contested = query.contested.union(owner_ports);
         }
-        // An agent needs several scans to find all sockets. A single snapshot must find them in one scan.
+        // An agent needs several scans to find all sockets. A single snapshot must find all sockets in one scan.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);

@@ -25,8 +25,8 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     ledger.into_board()
 }
 
-/// Judges two snapshots of one node, and reports each problem immediately. Returns for each snapshot its board, and the
-/// keys of the other snapshot's findings that the rules could not judge in this snapshot.
+/// Judges two snapshots of one node, and reports each problem immediately. Returns for each snapshot its board, and a
+/// set of keys. The keys name findings of the other snapshot that the rules could not judge in this snapshot.
 pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
     let opinions =
         snapshots.map(|snapshot| rules::run_rules(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());

@@ -17,8 +17,8 @@ use super::{scanner::Busy, socket};
 
 /// If a reading of the node takes longer than this time, the scanner is stuck.
 const STUCK: Duration = Duration::from_secs(60);
-/// If the event loop is busy for longer than this time, the event loop is stuck. Its longest work is one run of all
-/// rules.
+/// If the event loop is busy for longer than this time, the event loop is stuck. The longest work of the event loop is
+/// one run of all rules.
 const LOOP_STUCK: Duration = Duration::from_secs(10);
 /// How long the probe waits for its connection and for the answer together. This time is longer than [`LOOP_STUCK`], so
 /// that the agent can still answer that its event loop is stuck.

@@ -1,9 +1,9 @@
 //! The Node condition `PortConflict` shows the result of the last scan to programs that read conditions. By default,
 //! the agent does not write the condition.
 //!
-//! A task writes the condition with a strategic merge patch of the status of its own Node. So the conditions of other
-//! programs stay. After a start and after a failure, the task first sends an empty patch. The answer contains the
-//! current condition. So the agent needs no right to read the Node.
+//! A task writes the condition with a strategic merge patch of the status of its own Node. So the task does not change
+//! the conditions of other programs. After a start and after a failure, the task first sends an empty patch. The answer
+//! contains the current condition. So the agent needs no right to read the Node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -142,7 +142,7 @@ impl State {
         Self { status, reason, message: clean(message, NOTE) }
     }
 
-    /// The message contains only words and numbers of Portreeve.
+    /// The message has no text from the cluster, but only words and numbers that Portreeve chooses.
     fn of(report: &Report<'_>) -> Self {
         match report.result() {
             CheckResult::Findings => {

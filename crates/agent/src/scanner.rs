@@ -31,7 +31,7 @@ impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for 
 
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts. If a reader panicked, the message of the panic.
+    /// The facts. If a reader panicked, the value is the message of the panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
     /// The processor time that the reading took.
     pub(super) cost: Duration,

@@ -29,8 +29,8 @@ const BACKLOG: u32 = 16;
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// The file of a listening socket. When this value is dropped, the file is removed. A different file of this name
-/// stays.
+/// The file of a listening socket. When this value is dropped, the file is removed. A different file with the same path
+/// is not removed.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -41,14 +41,14 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // A file that stays is harmless: the next agent replaces it.
+            // The code ignores an error: the next agent replaces a leftover file.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Listens at `path`. Only the file's owner can connect. The function replaces the socket of an ended agent of this
-/// user. The function refuses other files, and does not follow links.
+/// Listens at `path`. Only the user who owns this file can connect to the socket. The function replaces the socket of
+/// an ended agent of this user. The function refuses other files, and does not follow links.
 ///
 /// # Errors
 /// If another file or a listening socket has this path, or if the directory cannot be written to.
@@ -87,7 +87,7 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
-// macOS has no such flag. Only the plugin runs on macOS.
+// macOS does not have the flag `SOCK_CLOEXEC`. Only the plugin runs on macOS.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: SockFlag = SockFlag::SOCK_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
@@ -165,7 +165,7 @@ mod tests {
         let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
-        // The file stays, as after a kill of the agent.
+        // A killed agent does not remove its file, and `forget` does not remove this file.
         std::mem::forget(file);
         drop(listen(&path).expect("it was left over"));
         fs::write(&path, "precious").expect("a file");

@@ -11,14 +11,15 @@ use tokio::{
 
 use super::tasks::Tasks;
 
-/// How long an idle thread stays. This time is longer than a shortage of threads. By default, tokio ends a thread after
-/// ten idle seconds. If the system then cannot start a thread, the next blocking work panics.
+/// How long the runtime keeps an idle thread. A shortage of threads ends before this time. By default, tokio ends a
+/// thread after ten idle seconds. If the system then cannot start a thread, the next blocking work panics.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. If all
 /// threads are busy, new work waits.
 const MOST: usize = 16;
 
-/// The runtime has a second thread for blocking work. This thread starts immediately and stays.
+/// The runtime has a second thread for blocking work. The second thread starts immediately, and does not end when the
+/// thread is idle.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;

@@ -52,14 +52,14 @@ const VARIANTS: [Variant; 3] = [
     (Refusal::NotPermitted, ["bind4", "bind6"]),
 ];
 
-/// The generation, the port, the protocol, a flag, and the address. The flag is 1 in a key for binds of the wildcard
-/// address.
+/// The key of a claim: the generation, the port, the protocol, a flag, and the address. The flag is 1 in a key for
+/// binds of the wildcard address.
 type ClaimKey = [u8; 24];
-/// The id of the process or group, the kind of the id, and the claim.
+/// The key of an exemption: the id of the process or group, the kind of the id, and the claim.
 type ExemptKey = [u8; 16];
 
-/// An attached hook. The hook ends when the value is dropped. It also ends with its process, because nothing of the
-/// hook is pinned in the file system.
+/// An attached hook. The hook ends when the value is dropped. The hook also ends with its process, because nothing of
+/// the hook is pinned in the file system.
 pub struct Hook {
     refusal: Option<Refusal>,
     state: Array<MapData, u64>,
@@ -258,8 +258,8 @@ pub(crate) fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::
     }
 }
 
-/// Here, `EPERM` does not mean that the process lacks rights. Without the rights, the kernel would have refused to load
-/// the programs (kernel/bpf/cgroup.c).
+/// Here, `EPERM` does not mean that the process lacks rights. If the process lacked rights, the kernel would have
+/// refused to load the programs (kernel/bpf/cgroup.c).
 pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     let why = match errno.map(Errno::from_raw) {
         Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
@@ -301,8 +301,8 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
-            // The kernel keeps the existing links of the group when it adds a link. It accepts no flags for a link:
-            // `Single` means no flags.
+            // The kernel keeps the existing links of the group when it adds a link. The kernel accepts no flags for a
+            // link: `Single` means no flags.
             let done = match is_loaded {
                 false => program.load(),
                 true => program.attach(group, CgroupAttachMode::Single).map(drop),

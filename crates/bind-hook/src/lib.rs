@@ -1,14 +1,14 @@
 //! Reports each `bind` of a claimed port when the `bind` happens, and can refuse it. A program in the kernel compares
 //! each `bind` of a control group with a map of claimed ports.
 //!
-//! This crate knows nothing about Kubernetes, and does not decide which ports are claimed. When its process ends, it
-//! leaves nothing in the kernel.
+//! This crate knows nothing about Kubernetes, and does not decide which ports are claimed. When the process that
+//! attached the hook ends, nothing of the hook remains in the kernel.
 //!
 //! The hook does not see:
 //!
 //! - a `bind` before the hook was attached, and a `bind` with port 0, for which the kernel chooses the port;
 //! - a `connect` or a `listen` without `bind`;
-//! - SCTP, because the kernel has a separate `bind` for SCTP sockets.
+//! - a `bind` of an SCTP socket, because the kernel has a separate `bind` for SCTP.
 //!
 //! The hook cannot read `IPV6_V6ONLY`. If a port is claimed only for IPv4, a `bind` of `::` to this port is reported as
 //! [`Answer::FamilyUnknown`], and is never refused.
@@ -45,7 +45,7 @@ pub enum Mode {
 /// The error that a refused `bind` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `EADDRINUSE`. Programs explain this error to their users. The hook needs Linux 5.18 to cause it.
+    /// `EADDRINUSE`. Programs explain this error to their users. Before Linux 5.18, a hook cannot cause this error.
     AddressInUse,
     /// `EPERM`, the only error that a hook can cause before Linux 5.18.
     NotPermitted,
@@ -77,20 +77,22 @@ pub struct Claim {
     pub is_refused: bool,
 }
 
-/// A process, or all processes of a control group. The hook neither reports nor refuses their binds.
+/// One process, or all processes of a control group. The hook neither reports nor refuses the binds of these processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exempt {
     /// The process or the control group.
     pub who: Who,
-    /// The claim from which the process or group is exempt. `None` means that it is exempt from all claims.
+    /// The claim from which the process or group is exempt. `None` means that the process or group is exempt from all
+    /// claims.
     pub claim: Option<ClaimId>,
 }
 
 /// A process or a control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// The id of a control group of version 2: the inode number of its folder. The groups below it are included. The
-    /// hook compares the root group and the 15 levels below it. A container is usually at the fourth or fifth level.
+    /// The id of a control group of version 2: the inode number of its folder. The id includes all control groups below
+    /// this group. The hook compares the root group and the 15 levels below the root group. A container is usually at
+    /// the fourth or fifth level.
     Cgroup(u64),
     /// A process id of the initial pid namespace.
     Process(u32),

@@ -1,5 +1,5 @@
-//! The hook in a build without the feature `program`. The functions have the same signatures, but [`Hook::attach`]
-//! always fails.
+//! The hook in a build without the feature `program`. The functions have the same signatures as with this feature, but
+//! [`Hook::attach`] always fails. The module `attached` documents the functions.
 
 use std::{convert::Infallible, path::Path, time::Duration};
 
@@ -15,28 +15,28 @@ impl Hook {
         Err(NotAttached::NotBuilt)
     }
 
-    /// See the build with the feature `program`.
+    /// Never runs, because this build has no value of [`Hook`].
     pub fn refusal(&self) -> Option<Refusal> {
         match self.0 {}
     }
 
-    /// See the build with the feature `program`.
+    /// Never runs, because this build has no value of [`Hook`].
     pub fn replace(&mut self, _exempt: &[Exempt], _claims: &[Claim]) -> Result<(), MapFailed> {
         match self.0 {}
     }
 
-    /// See the build with the feature `program`.
+    /// Never runs, because this build has no value of [`Hook`].
     pub fn fresh_for(&mut self, _time: Duration) -> Result<(), MapFailed> {
         match self.0 {}
     }
 
-    /// See the build with the feature `program`.
+    /// Never runs, because this build has no value of [`Hook`].
     #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
     pub fn next(&mut self) -> Option<Bind> {
         match self.0 {}
     }
 
-    /// See the build with the feature `program`.
+    /// Never runs, because this build has no value of [`Hook`].
     pub fn lost(&self) -> Result<u64, MapFailed> {
         match self.0 {}
     }

@@ -528,7 +528,8 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     group.attach(Mode::Refuse);
 }
 
-// These errors are copied from the kernel's source. The test did not run on the old kernels that return them.
+// These errors are copied from the kernel's source. The test did not run on an old kernel that returns one of these
+// errors.
 #[test]
 fn what_a_kernel_lacks_is_named_by_its_error() {
     let map = |errno: Errno| {
@@ -537,11 +538,11 @@ fn what_a_kernel_lacks_is_named_by_its_error() {
     };
     let kernel = "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: ";
     for (error, expected) in [
-        // `find_and_alloc_map` in kernel/bpf/syscall.c, before Linux 5.8.
+        // Before Linux 5.8, `find_and_alloc_map` in kernel/bpf/syscall.c returns this error.
         (map(Errno::EINVAL), "no ring buffer: "),
-        // A kernel without CONFIG_BPF_SYSCALL.
+        // A kernel without CONFIG_BPF_SYSCALL returns this error.
         (map(Errno::ENOSYS), "no BPF: "),
-        // `find_prog_type` in kernel/bpf/syscall.c, without CONFIG_CGROUP_BPF.
+        // Without CONFIG_CGROUP_BPF, `find_prog_type` in kernel/bpf/syscall.c returns this error.
         (
             lacking("the program was refused", Some(Errno::EINVAL as i32), &"failed").to_string(),
             "the program was refused: failed: EINVAL",

@@ -26,6 +26,8 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, names, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
+/// The label that the chart gives to guards.
+const GUARD_LABEL: &str = "app.kubernetes.io/name=portreeve-guard";
 const NO_NODE: &str = "has no node yet";
 /// The largest number of Services whose endpoints are read in one request. The request contains the names of the
 /// Services.
@@ -127,9 +129,7 @@ impl Agents {
     /// If the API server does not list the pods.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let selector = format!("&labelSelector={}", encoded(&selector));
-        let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
-        let (mut agents, _) = listed.map_err(|error| error.gap(Source::Pods))?;
+        let mut agents = self.pods_with(&selector).await?;
         // `None` sorts before all errors. So an agent that can be queried comes first on its node.
         let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
         agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
@@ -137,6 +137,21 @@ impl Agents {
         // queried are dropped, except the first agent.
         agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
+    }
+
+    /// The nodes on which a pod of a guard is Ready, according to the API server.
+    ///
+    /// # Errors
+    /// If the API server does not list the pods.
+    pub async fn guarded_nodes(&self) -> Result<BTreeSet<String>, Gap> {
+        let guards = self.pods_with(GUARD_LABEL).await?;
+        Ok(guards.into_iter().filter(|guard| guard.port.is_ok()).map(|guard| guard.node).collect())
+    }
+
+    async fn pods_with(&self, labels: &str) -> Result<Vec<Agent>, Gap> {
+        let selector = format!("&labelSelector={}", encoded(labels));
+        let listed = self.server.pages(JSON, &self.pods(), &selector, Recency::Now, Vec::new, add_agent).await;
+        listed.map(|(pods, _)| pods).map_err(|error| error.gap(Source::Pods))
     }
 
     /// Sends a request to many agents at the same time. For each answer, `take` is called with the index of the agent.
@@ -199,7 +214,8 @@ impl Agents {
         self.server.bytes(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
-                // The agent's answer says only that the token is missing. This `Gap` adds why there is no token.
+                // The agent's answer says only that the token is missing. This `Gap` adds the reason why the token is
+                // missing.
                 (Err(gap), Error::Status { code: 401, .. }) => {
                     let detail = format!("no token for agents: {}; without a token: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
@@ -214,8 +230,8 @@ impl Agents {
     }
 }
 
-/// Every listed pod counts as an agent. This includes pods without a node, pods that the kubelet refused, and pods that
-/// cannot be decoded.
+/// Every listed pod counts as an agent. Pods without a node, pods that the kubelet refused, and pods that cannot be
+/// decoded also count.
 fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
     let mut facts = FactsBuilder::default();
     let decoded = decode::<objects::Pod>(object);

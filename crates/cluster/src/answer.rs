@@ -128,7 +128,7 @@ impl Answer {
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
-                    // The parser has stopped. The value that it returns contains the reason.
+                    // The parser has stopped. The parser's result contains the reason.
                     break;
                 }
             }
@@ -185,8 +185,8 @@ pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
-/// The time to wait before a second request to a busy server. `None` if the server names no time. Also `None` if this
-/// time is at least a quarter of `within`, the time limit of a request.
+/// The time to wait before a second request to a busy server. `None` if the server names no time, or if the time is at
+/// least a quarter of `within`. `within` is the time limit of a request.
 pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)

@@ -1,9 +1,12 @@
 //! Cilium's settings of this node from CiliumNodeConfigs, which override the ConfigMap (cilium
 //! `pkg/option/resolver/resolver.go`).
 //!
-//! Two inputs are not read. The first is the Node's annotations and labels `config.cilium.io/KEY`: Cilium uses them
-//! only if the chart's `daemon.configSources` names them. The second is the lists of keys that nodes may or may not
-//! override (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
+//! Portreeve does not read two inputs of Cilium:
+//!
+//! - The Node's annotations and labels `config.cilium.io/KEY`. Cilium uses these annotations and labels only if the
+//!   chart's `daemon.configSources` names them.
+//! - The lists of keys that a node may override (`daemon.allowedConfigOverrides`) or must not override
+//!   (`daemon.blockedConfigOverrides`).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +33,8 @@ const PATHS: [&str; 2] = [
 /// The settings that apply to `node`. Empty if the cluster has no CiliumNodeConfigs.
 ///
 /// # Errors
-/// If the settings cannot be known. `Ok(Err(why))` if the reason is that this node's name is not known.
+/// If the settings cannot be known. Returns `Ok(Err(why))` if the cluster has CiliumNodeConfigs, but this node's name
+/// is not known.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<NodeSettings, String>, Error> {
     let Some(configs) = list(server).await? else { return Ok(Ok(NodeSettings::default())) };
     let mut configs: Vec<_> = configs.into_iter().filter_map(Selected::of).collect();

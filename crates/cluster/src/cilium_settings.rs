@@ -6,10 +6,15 @@ use ipnet::IpNet;
 use super::{flags::go_bool, objects::short};
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
-const MOST_ADDRESSES: usize = 256;
+/// The number of entries that are kept of a list.
+pub(super) const MOST_ENTRIES: usize = 256;
 
-/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces it: up to 1.18, a
-/// user could enable single parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+const ADDRESSES: &str = "nodeport-addresses";
+const DEVICES: &str = "devices";
+
+/// Whether Cilium replaces kube-proxy. `None` if the settings do not show whether Cilium replaces kube-proxy. Up to
+/// 1.18, a user could enable single parts of the replacement (`pkg/option/config.go`,
+/// `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     // The value in a ConfigMap from a file may end with a newline. Cilium ignores the newline.
     let word = value("kube-proxy-replacement")?.trim();
@@ -29,7 +34,7 @@ pub(super) fn proxy_config<'a>(
     place: String,
     value: impl Fn(&str) -> Option<&'a str> + Copy,
 ) -> (ProxyConfig, Option<String>) {
-    let node_port_addresses = list(value("nodeport-addresses"));
+    let node_port_addresses = list(value(ADDRESSES));
     let malformed = node_port_addresses.iter().find(|entry| entry.parse::<IpNet>().is_err()).cloned();
     let config = ProxyConfig {
         place,
@@ -62,9 +67,18 @@ fn truth(text: Option<&str>) -> Option<bool> {
     go_bool(text?.trim())
 }
 
-fn list(text: Option<&str>) -> Vec<String> {
+/// The key of a list that has more than [`MOST_ENTRIES`] entries.
+pub(super) fn too_long<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<&'static str> {
+    [ADDRESSES, DEVICES].into_iter().find(|key| words(value(key)).count() > MOST_ENTRIES)
+}
+
+fn words(text: Option<&str>) -> impl Iterator<Item = &str> {
     let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
-    words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
+    words.filter(|word| !word.is_empty())
+}
+
+fn list(text: Option<&str>) -> Vec<String> {
+    words(text).take(MOST_ENTRIES).map(short).collect()
 }
 
 fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
@@ -72,7 +86,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
     let is_true = |key: &str| truth(value(key)) == Some(true);
     let is_false = |key: &str| truth(value(key)) == Some(false);
     CiliumConfig {
-        devices: list(value("devices")),
+        devices: list(value(DEVICES)),
         detects_devices: is_true("force-device-detection"),
         external_ips_anywhere: is_true("disable-external-ip-mitigation"),
         proxy_name: value("k8s-service-proxy-name").map(|name| short(name.trim())).filter(|name| !name.is_empty()),

@@ -64,7 +64,7 @@ fn namespace_in(file: &str) -> Option<String> {
 pub struct Impersonation {
     /// The user. `None` means the user of the credentials.
     pub user: Option<String>,
-    /// The groups of this user. Ignored if there is no user.
+    /// The groups of this user. Without a user, the groups are ignored.
     pub groups: Vec<String>,
 }
 
@@ -156,8 +156,8 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    // This limit must be longer than the limit of a request. A server may accept the connection and not answer. Then
-    // the request's limit ends first, and the error is *timed out*, not *unreachable*.
+    // This limit must be longer than the limit of a request. If a server accepts the connection and does not answer,
+    // the limit of the request ends first. So the error is *timed out*, not *unreachable*.
     config.connect_timeout = Some(within.saturating_mul(2));
     // The code that reads the answer decides whether to send a second request.
     config.default_retry = false;
@@ -200,7 +200,7 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
-    // For a server without a scheme, kubectl would use plain HTTP. Here, such a server is an error.
+    // For a server without a scheme, kubectl would use plain HTTP. Here, a server without a scheme is an error.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
@@ -252,7 +252,7 @@ pub fn of_kubeconfig(error: KubeconfigError) -> String {
     format!("it is not a kubeconfig{}", place.unwrap_or_default())
 }
 
-/// The URL without its user and password. No login uses them, and they must not appear in messages.
+/// The URL without its user and password. No login uses the user and password, and no message may contain them.
 fn without_user(url: Uri) -> Uri {
     let place = url.authority().and_then(|it| it.as_str().rsplit_once('@')).map(|(_, place)| place.to_owned());
     let Some(place) = place else { return url };
@@ -265,7 +265,7 @@ fn without_user(url: Uri) -> Uri {
 /// Returns the time until which the token is valid. A plug-in remains in `user` only if the plug-in must be run.
 ///
 /// # Errors
-/// If a token cannot be sent in a header. With such a token, the client library would panic.
+/// If a token cannot be sent in a header. For this token, the client library would panic.
 pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     if let Some(provider) = user.auth_provider.take() {
         let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");

@@ -1,8 +1,8 @@
 //! Credential plug-ins: the program in a kubeconfig (`exec`), which prints a token or a certificate. Portreeve starts
 //! no other program.
 //!
-//! Portreeve runs the plug-in itself. The client library would run it several times for one client, and limits neither
-//! its time nor its output.
+//! Portreeve runs the plug-in itself. The client library would run the plug-in several times for one client. The
+//! library limits neither the time nor the output of the plug-in.
 
 use std::{process::Stdio, time::Duration};
 
@@ -16,7 +16,8 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// Credentials are renewed this long before they end, so that they do not end during a request.
+/// The time between the renewal of credentials and their end. Without this time, credentials could end during a
+/// request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
 /// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;

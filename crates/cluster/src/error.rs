@@ -1,4 +1,4 @@
-//! The errors of reading the cluster.
+//! The errors that can occur when Portreeve reads the cluster.
 
 use std::{io, time::Duration};
 
@@ -130,6 +130,6 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // Removes a prefix: the library's own name for the operation does not help users.
+    // Removes the prefix `ServiceError: ` of the library kube, because this prefix does not help users.
     text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
 }

@@ -1,6 +1,9 @@
 //! Builds the facts of a cluster from its objects. Files and API servers add the objects one by one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::Deserializer;
 use serde_json::value::RawValue;
@@ -31,11 +34,13 @@ pub struct FactsBuilder {
     pub(crate) pods: Vec<Arc<Pod>>,
     /// Pods without a Node, because no Node has free ports.
     pub waiting_pods: Vec<Arc<WaitingPod>>,
+    /// Ports of Pods without a Node that wait for something else.
+    pub(crate) pending_ports: BTreeSet<u16>,
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) workloads: Vec<Arc<Workload>>,
     /// The settings in the objects.
     pub settings: Settings,
-    /// Whether the input had a Service. If so, Services that are not in the input do not exist.
+    /// Whether the input had a Service. If the value is true, Services that are not in the input do not exist.
     pub services_known: bool,
     /// The first kind in the input that no rule uses.
     pub unused: Option<String>,
@@ -214,6 +219,7 @@ impl FactsBuilder {
         self.endpoint_slices.extend(other.endpoint_slices);
         self.pods.extend(other.pods);
         self.waiting_pods.extend(other.waiting_pods);
+        self.pending_ports.extend(other.pending_ports);
         self.nodes.extend(other.nodes);
         self.workloads.extend(other.workloads);
         self.settings.merge(other.settings);
@@ -248,7 +254,7 @@ impl FactsBuilder {
             self.rejected.push(Gap::new(Source::Services, Why::Malformed, detail));
         }
         let Self { services, endpoint_slices, pods, waiting_pods, nodes, workloads, settings, mut gaps, .. } = self;
-        let Self { rejected, unread_services, .. } = self;
+        let Self { pending_ports, rejected, unread_services, .. } = self;
         let node_port_range = settings.node_port_range();
         let proxy_config = settings.proxy_config(node.as_deref()).and_then(|config| {
             config.ok_or_else(|| {
@@ -263,6 +269,7 @@ impl FactsBuilder {
             endpoints_of: None,
             pods: reading(pods, gaps.remove(&Source::Pods)),
             waiting_pods: reading(waiting_pods, gaps.remove(&Source::WaitingPods)),
+            pending_ports: pending_ports.into_iter().collect(),
             workloads,
             nodes: reading(nodes, gaps.remove(&Source::Nodes)),
             node_port_range,

@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-/// A number from 0 to 1. It differs between agents and between calls, because std gives each hasher a new seed.
+/// A number from 0 to 1. The number differs between agents and between calls, because std gives each hasher a new seed.
 pub fn jitter() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// The time to wait before the next request, if a server wants no requests for `wanted`. The server names the same time
-/// to all clients. So a random factor from 1 to 2 spreads the requests.
+/// The time to wait before the next request, if a server demands a pause of `wanted`. The server names the same time to
+/// all clients. So a random factor from 1 to 2 spreads the requests.
 pub(super) fn spread(wanted: Duration, jitter: f64) -> Duration {
     wanted.saturating_add(wanted.mul_f64(jitter.clamp(0.0, 1.0)))
 }

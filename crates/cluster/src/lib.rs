@@ -81,7 +81,7 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             // A panic in the reader is a bug, and must not make the cluster look empty.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        // This future needs 80 KiB. On the heap, it does not enlarge the futures that contain it.
+        // This future needs 80 KiB. The box on the heap keeps the futures of the callers small.
         ClusterSource::Api(access) => Box::pin(read_once::read(access, node, hostname)).await.0,
     }
 }

@@ -2,8 +2,8 @@
 //! several documents and Lists.
 //!
 //! Documents are streamed. For a file of any length, memory contains only the facts, one object and one megabyte. The
-//! first megabyte is read at once. If a JSON file is shorter, the parser gets the whole text, and is several times as
-//! fast.
+//! first megabyte is read at once. If a JSON file is shorter than a megabyte, the parser receives the whole text, and
+//! is several times as fast.
 
 use std::{
     io::{BufReader, Cursor, ErrorKind, Read},
@@ -36,7 +36,8 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// A message with these words is from an object reader. The report shows such a message unchanged, without "not YAML".
+/// A message with these words is from an object reader. The report does not add "not YAML" to a message with these
+/// words.
 const EXPECTED: &str = "expected a Kubernetes object";
 const MESSAGE: usize = 200;
 
@@ -96,7 +97,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         },
         _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
-    // An empty List with a kind is valid. An input without objects and without such a List is an error.
+    // An empty List with a kind is valid. Any other input without objects is an error.
     if found == 0 && read.errors.is_empty() {
         let place = place.to_owned();
         match (read.lists, read.empty.is_empty()) {
@@ -248,8 +249,8 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// Adds the errors to the facts. For each missing fact, also adds the reason: an error, or the absence of such objects
-/// in the files. Missing Services are an error, because every cluster has the Service `default/kubernetes`.
+/// Adds the errors to the facts. For each missing fact, also adds the reason: an error, or the files have no object of
+/// the kind. Missing Services are an error, because every cluster has the Service `default/kubernetes`.
 pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     if let Some(error) = errors.first() {

@@ -10,14 +10,15 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Receives each object and the kind of its List. If an item is not an object, receives an error instead.
+/// A function that receives each object and the kind of its List. If an item is not an object, the function receives an
+/// error.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
 /// Passes each object to `sink` as soon as the object is complete. For a List, passes the items of the List. So only
 /// one object is in memory, even if the document is long.
 pub(super) struct ObjectReader<'a> {
-    /// True if the format marks the end of a document, as JSON does. In such a format, a List that ends is complete.
-    /// YAML marks no end.
+    /// True if the format marks the end of a document, as JSON does. If the format has this mark, a List that ends is
+    /// complete. YAML marks no end.
     pub(super) closed: bool,
     pub(super) sink: &'a mut Sink<'a>,
 }

@@ -17,12 +17,13 @@ use super::{
 /// The number of objects in a page, as in kubectl. The objects are parsed while the page arrives, and none of its bytes
 /// are kept. So a smaller page would save no memory, but would need more requests.
 const PAGE: usize = 500;
-/// The longest time for a whole list. During this time, pages must keep arriving.
+/// The longest time for a whole list. A separate limit (`Limits::silence`) applies to the wait for the next part of the
+/// list.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recency {
-    /// The present state. The server reads this state from etcd, in pages.
+    /// The present state, which the server reads from etcd, in pages.
     Now,
     /// Any state in the server's cache. The server sends the list in one piece, even if the request has a limit.
     Any,
@@ -76,7 +77,8 @@ impl Server {
                     (page, restarted) = (1, true);
                     continue;
                 }
-                // An earlier page arrived, so the user may read the resource. The error is that the list is incomplete.
+                // An earlier page arrived, so the user may read the resource. So the error is an incomplete list, and
+                // not a missing right.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
                     return Err(wrong(&format!("page {page} of the list is refused: {message}")));
                 }

@@ -72,7 +72,7 @@ async fn of_server(server: &Server, configured: Option<&str>, hostname: &str) ->
 }
 
 /// Reads the Services that a proxy serves. API servers before 1.22 lack one of the field selectors, and answer 400.
-/// After this answer, all Services are read.
+/// After the answer 400, the function reads all Services.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
     match server.list::<Service>(&services, &Selection::Served.query()).await {

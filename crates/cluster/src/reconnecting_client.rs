@@ -13,9 +13,9 @@ use tower::{BoxError, service_fn};
 
 use super::connect::{Access, Impersonation, log_in};
 
-/// A client for writes to the cluster. It reads credentials before its first request, and again when they expire. If a
-/// request failed, was dropped or got the status 401, the client reads credentials before its next request. So the next
-/// request uses a new token or certificate authority. The client needs a tokio runtime.
+/// A client for writes to the cluster. The client reads credentials before its first request, and again when the
+/// credentials expire. If a request failed, was dropped or got the status 401, the client reads credentials before its
+/// next request. So the next request uses a new token or certificate authority. The client needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     let who = Arc::new((access, Impersonation::default()));
     // This default namespace has no effect, because the path of every write contains its namespace.
@@ -36,7 +36,7 @@ pub(super) struct Reconnecting {
 #[derive(Clone)]
 struct KeptClient {
     client: Client,
-    /// Whether a request with this client failed. If so, the next request makes a new client.
+    /// Whether a request with this client failed. After a failed request, the next request makes a new client.
     failed: Arc<AtomicBool>,
 }
 

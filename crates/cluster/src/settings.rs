@@ -36,7 +36,7 @@ pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
-    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show this.
+    /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show whether Cilium replaces kube-proxy.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
     /// The arguments of kube-proxy on nodes of k3s or RKE2, with the name of each node.
@@ -93,8 +93,8 @@ impl Settings {
     /// arguments of the node are used. If the node has no arguments, the cluster's ConfigMap of kube-proxy is used.
     ///
     /// # Errors
-    /// If Cilium's settings could not be read. Then other settings are not used either, because they may be older than
-    /// Cilium.
+    /// Returns a `Gap` if Cilium's settings could not be read. Other settings are then not used, because they may be
+    /// left from the time before Cilium.
     pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
@@ -194,6 +194,9 @@ impl Settings {
                 notes.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
                 let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
                 self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
+            } else if let Some(key) = cilium_settings::too_long(value) {
+                let detail = format!("{place}: {key} has more than {} entries", cilium_settings::MOST_ENTRIES);
+                self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::TooMuch, detail));
             }
         }
         // With an empty range, Cilium uses the default.

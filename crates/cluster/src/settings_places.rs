@@ -65,8 +65,8 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// Reads all places. A place may be absent, or the user may lack the right to read it. `node` is this node's name. It
-/// selects CiliumNodeConfigs, which apply only to some nodes.
+/// Reads all places. A place may be absent, or the user may lack the right to read it. `node` is this node's name. The
+/// name selects the CiliumNodeConfigs of this node, because a CiliumNodeConfig applies only to some nodes.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));

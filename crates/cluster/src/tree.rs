@@ -38,7 +38,7 @@ pub(crate) enum Value {
     Null,
     Flag(bool),
     Number(i64),
-    /// A number that is not an `i64`. No field that Portreeve reads accepts such a number.
+    /// A number that is not an `i64`. No field that Portreeve reads accepts a `Fraction`.
     Fraction(f64),
     Text(String),
     List(Vec<Node>),
@@ -244,7 +244,7 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 pub(crate) enum Key {
     /// The name of a field. YAML allows keys that are not texts, but fields of Kubernetes do not have such keys.
     Name(String),
-    /// The YAML key `<<` without quotes. It adds the fields of other mappings.
+    /// The YAML key `<<` without quotes. The key adds the fields of other mappings.
     Merge,
 }
 

@@ -1,8 +1,8 @@
-//! Reads Pods without a Node in all namespaces, and keeps the Pods that wait for free ports.
+//! Reads Pods without a Node in all namespaces. Keeps the Pods that wait for free ports, and the ports of other Pods.
 //!
 //! An agent reads the Pods of its own node, and a Pod without a Node is not one of them. Few Pods have no Node, and the
-//! server finds these Pods in its index of Pods by Node. So the answer is small in a healthy cluster. Pods that wait
-//! for other reasons are dropped when they are parsed.
+//! server finds these Pods in its index of Pods by Node. So the answer is small in a healthy cluster. Of Pods that wait
+//! for other reasons, only the ports are kept when the Pods are parsed.
 
 use serde_json::value::RawValue;
 
@@ -24,9 +24,11 @@ pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     list.map(|(facts, _)| facts)
 }
 
-/// Adds only Pods that wait for ports. A server that does not support the field selector may send all Pods.
+/// Adds only waiting Pods, and the ports of Pods without a Node. A server that does not support the field selector may
+/// send all Pods.
 fn add_waiting(facts: &mut FactsBuilder, place: &str, object: &RawValue) {
     let mut one = FactsBuilder::default();
     one.add::<Pod>(place, object);
     facts.waiting_pods.append(&mut one.waiting_pods);
+    facts.pending_ports.append(&mut one.pending_ports);
 }

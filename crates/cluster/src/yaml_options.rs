@@ -6,10 +6,10 @@ use serde_saphyr::{
     options::{DuplicateKeyPolicy, MergeKeyPolicy},
 };
 
-/// The greatest number of aliases in one document. The output of kubectl has none.
+/// The greatest number of aliases in one document. The output of kubectl has no aliases.
 const ALIASES: usize = 1_000;
-/// The largest number of bytes of all anchors in one document. The text from all aliases has at most [`ALIASES`] times
-/// as many bytes.
+/// The largest number of bytes of all anchors in one document. All aliases together add at most [`ALIASES`] times this
+/// number of bytes.
 const ANCHORED: usize = 64 << 10;
 
 pub(super) fn streamed() -> Options {

@@ -69,12 +69,12 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether at least one [`Backing`] gives a Service the new connections to an address.
+    /// Whether a NodePort at `address` takes new connections away from a listener, for at least one [`Backing`].
     pub fn may_take(&self, address: LocalAddress, port: Port) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, port), *from))
     }
 
-    /// Whether at least one [`Backing`] gives a Service the new connections from one vantage point.
+    /// Like [`Self::may_take`], but only for clients at the vantage point `from`.
     pub fn may_take_from(&self, to: (LocalAddress, Port), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
@@ -113,12 +113,13 @@ impl Assumption {
 
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
     /// either claim may get the connection.
-    pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
+    pub(super) fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// Whether the claim `one` gets the connection, even if the proxy programs the claim `other` of the same kind
-    /// first. kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
+    /// Whether the claim `one` gets the connection, even if the proxy writes the rules of the claim `other` first. Both
+    /// claims have the same kind. kube-proxy goes through its Services in random order (kubernetes pkg/proxy,
+    /// `svcPortMap`).
     pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
         let first = self.plane.external_ip_or_node_port;
         (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))
@@ -126,7 +127,7 @@ impl Assumption {
 
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if either claim may
     /// get the connection.
-    pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
+    pub(super) fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }
 }

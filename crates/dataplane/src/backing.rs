@@ -1,4 +1,5 @@
-//! The endpoints behind a Service port. Most outcomes depend on these endpoints.
+//! The endpoints behind a Service port. The outcome of most connections to a Service depends on the endpoints of the
+//! Service.
 
 /// Whether a Service port has endpoints in one family, and on which nodes (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +10,8 @@ pub enum Backing {
     Empty,
     /// The Service has externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
-    /// Clients outside reach an endpoint. Clients inside do not: internalTrafficPolicy is Local, and all usable
-    /// endpoints are on other nodes.
+    /// Clients outside reach an endpoint. Clients inside reach no endpoint: internalTrafficPolicy is Local, and all
+    /// usable endpoints are on other nodes.
     ReadyOutside,
     /// Clients outside and inside reach no endpoint: both traffic policies are Local, and all usable endpoints are on
     /// other nodes.
@@ -18,7 +19,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Every value, to judge a Service whose endpoints are unknown.
+    /// All values: if the endpoints of a Service are unknown, the Service is judged with every value.
     pub const ALL: [Self; 5] = [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
 
     /// The backing of a Service if all its usable endpoints are on other nodes. `external_local` is true if

@@ -1,4 +1,4 @@
-//! An index by protocol and port.
+//! An index by protocol and port, or by another key.
 
 use super::contest::alike;
 use portreeve_facts::{Protocol, Socket};
@@ -8,21 +8,21 @@ pub type Port = (Protocol, u16);
 
 /// Values, sorted by port when the index is made. The values of one port keep their order.
 #[derive(Debug)]
-pub struct ByPort<T> {
+pub struct ByPort<T, K = Port> {
     /// Each port that has values, with the position of its first value.
-    ports: Vec<(Port, u32)>,
+    ports: Vec<(K, u32)>,
     values: Vec<T>,
 }
 
-impl<T> ByPort<T> {
+impl<T, K: Copy + Ord> ByPort<T, K> {
     /// An index of values with their ports.
     ///
     /// # Panics
     /// When the number of values does not fit into a `u32`.
-    pub fn of(all: impl IntoIterator<Item = (Port, T)>) -> Self {
+    pub fn of(all: impl IntoIterator<Item = (K, T)>) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(port, _)| *port);
-        let mut ports: Vec<(Port, u32)> = Vec::new();
+        let mut ports: Vec<(K, u32)> = Vec::new();
         for (index, (port, _)) in all.iter().enumerate() {
             if ports.last().is_none_or(|(last, _)| last != port) {
                 ports.push((*port, u32::try_from(index).expect("fewer claims")));
@@ -32,7 +32,7 @@ impl<T> ByPort<T> {
     }
 
     /// The values of one port; empty if the port has no values.
-    pub fn at(&self, port: Port) -> &[T] {
+    pub fn at(&self, port: K) -> &[T] {
         match self.ports.binary_search_by_key(&port, |(port, _)| *port) {
             Ok(index) => self.nth(index),
             Err(_) => &[],
@@ -40,7 +40,7 @@ impl<T> ByPort<T> {
     }
 
     /// Every port that has values, with its values.
-    pub fn ports(&self) -> impl Iterator<Item = (Port, &[T])> {
+    pub fn ports(&self) -> impl Iterator<Item = (K, &[T])> {
         self.ports.iter().enumerate().map(|(index, (port, _))| (*port, self.nth(index)))
     }
 

@@ -78,7 +78,8 @@ pub trait Loss: Sized + Clone + PartialEq {
 /// The result over all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged<T> {
-    /// Every case has at least this loss. If some cases lose more, the `Gap` is the input that makes the cases differ.
+    /// Every case has at least this loss. If the loss is larger in some cases, the `Gap` is the unread input that
+    /// causes the difference.
     Certain(T, Option<Gap>),
     /// No case has a loss.
     Never,
@@ -215,11 +216,11 @@ impl Loss for Affected {
 /// The settings for which a result is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stratum {
-    /// Any settings that the node may have.
+    /// All possible settings of the node.
     Any,
     /// The defaults of the mode, if the user named a mode and its settings were not read.
     Defaults,
-    /// All unread settings with which the proxy serves both families and an address of this node.
+    /// All possible settings in which no unread setting excludes a family or all addresses of this node.
     Served,
 }
 
@@ -235,9 +236,10 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket. `everywhere` is true if the socket is on every address of this node. If possible settings
-    /// give different losses, the result assumes the defaults of the mode that the user named. If the user named no
-    /// mode, such a socket ignores unread settings that exclude a family or all addresses of this node.
+    /// The loss of a socket. `everywhere` is true if the socket is on every address of this node. The result uses an
+    /// assumption only if possible settings give different losses. If the user named a mode, the result assumes the
+    /// defaults of this mode. If the user named no mode and `everywhere` is true, the result assumes: no unread setting
+    /// excludes a family or all addresses of this node.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -253,7 +255,7 @@ impl Addressed<'_> {
         }
         let (all, served) = (assumptions.at(false), assumptions.at(true));
         match fold(all) {
-            // If every setting was read, `served` is as long as `all`.
+            // If every setting was read, `served` and `all` have the same length.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }
@@ -280,7 +282,7 @@ mod tests {
     fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
         let (world, mut judge) = (Snapshot::healthy(), judge);
         let round = Round::of(&world, None, 60);
-        round.addressed().expect("addresses").over(true, |_, case| judge(case)).0
+        round.addressed().get().expect("addresses").over(true, |_, case| judge(case)).0
     }
 
     #[test]
@@ -376,7 +378,7 @@ mod tests {
     fn it_is_asked_a_second_time_only_where_settings_were_not_read() {
         let stratum = |world: &Snapshot, everywhere: bool| {
             let round = Round::of(world, None, 60);
-            let addressed = round.addressed().expect("addresses");
+            let addressed = round.addressed().get().expect("addresses");
             let first = addressed.assumptions.unassumed().unwrap_or(addressed.assumptions.at(false)).len();
             let mut cases = 0;
             let (found, stratum) = addressed.over(everywhere, |_, case| {

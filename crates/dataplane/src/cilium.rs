@@ -62,7 +62,7 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium refuses the call in the node's
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium refuses `bind` in the node's
 /// network namespace, on the wildcard address and on each served address. A process that already listens keeps its
 /// socket. After a restart, the process cannot listen again.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
@@ -179,8 +179,8 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // If Cilium does not translate a pod's `connect`, Cilium translates the pod's packets on the node. Both
-    // translations have the same outcome, but refuse a connection in different ways.
+    // If Cilium does not translate a pod's `connect`, Cilium translates the pod's packets on the node. Translation at
+    // `connect` and translation of packets differ only in the refusal of a connection.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),

@@ -1,5 +1,5 @@
 //! A contest between the claims on one port decides who gets a new connection in one case. `owner` compares all claims
-//! of a port, a rule compares a few.
+//! of a port, and a rule compares only some of these claims.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -57,16 +57,19 @@ struct Contender<'a> {
 /// The answers by listener, vantage point, policy, family and mode.
 type Homes = BTreeMap<(usize, Vantage, bool, Family, Mode), Result<bool, Gap>>;
 
-/// Port, address, device, family and `IPV6_V6ONLY`. The kernel prefers neither of two sockets with equal values.
+/// The protocol, port, address, device, family and `IPV6_V6ONLY` of a socket. The kernel prefers neither of two sockets
+/// with equal values.
 type Alike = (Protocol, u16, IpAddr, u32, Family, Option<bool>);
 
-/// Sockets that are alike, the preferred sockets on every address, and the answers of [`Round::is_behind`].
+/// The values that some sockets share, the wildcard sockets that the kernel prefers to these sockets, and the answers
+/// of [`Round::is_behind`] for these sockets.
 pub(super) type Behind<'a> = (Option<Alike>, Vec<&'a Socket>, BTreeMap<(Vantage, LocalAddress), Result<bool, Gap>>);
 
 enum Redirected {
-    /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
-    To(usize, Outcome),
-    /// Like [`Self::To`], but the redirection of the pod may not exist, for this reason.
+    /// The pod of the hostPort, or the target of a leftover redirection, gets the connection. An error is the reason
+    /// why it is not known who has the target's address.
+    To(usize, Result<Outcome, Gap>),
+    /// Like [`Self::To`], but the redirection of the pod may not exist. The `Gap` has the reason.
     Perhaps(usize, Outcome, Gap),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
@@ -84,7 +87,7 @@ const SHARED: &str = "several sockets have equal rank for this address and port:
 const EVERY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// A contest compares at most this number of Services that claim the same address and port. A file may have any number
-/// of such Services.
+/// of Services with one address and port.
 pub(super) const MOST_SERVICES: usize = 8;
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
@@ -229,12 +232,30 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. The result
-    /// is `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
+    /// The claims that may get a connection in this case: none, one, or several claims whose order is not known.
     ///
     /// # Errors
     ///
-    /// When the answer for an address is unknown and the other addresses have no loss. Also when a loss is possible and
+    /// When the case was not measured, or depends on an unread input.
+    pub fn winners(
+        &self,
+        (assumption, case): (&Assumption, &mut Case),
+        place: (Vantage, LocalAddress),
+    ) -> Result<BTreeSet<usize>, Gap> {
+        match self.who_beside(&[], assumption, case, place) {
+            Ok(answer) => Ok(answer.by.into_iter().collect()),
+            Err(undecided) if undecided.by.len() > 1 => Ok(undecided.by),
+            Err(undecided) => Err(undecided.gap),
+        }
+    }
+
+    /// The addresses at which the last claim, a listener, loses connections to the first claim in this case. `excuse`
+    /// is true if losses of this listener are no conflict, for example because the listener is the proxy. The result is
+    /// `None` if there is no loss, or if `excuse` is true. `counts` selects the losses that are part of the result.
+    ///
+    /// # Errors
+    ///
+    /// When the answer for an address is unknown and the other addresses have no loss, or when a loss is possible and
     /// `excuse` is unknown.
     pub fn lost(
         &self,
@@ -247,7 +268,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         let (mut lost, mut unknown, last) = (BTreeMap::new(), None, self.contenders.len() - 1);
         let Claim::Listener(socket, _) = self.contenders[last].claim else { return Ok(None) };
-        // All doubts about preferred sockets are one doubt, because a user can make a socket for each device.
+        // A case makes one choice for all preferred sockets, because a user can make a socket for each device.
         let question = (Doubt::Device, ptr::from_ref(socket).addr(), 0);
         for (from, to) in self.places() {
             let is_behind = || self.round.is_behind(socket, (from, to));
@@ -407,7 +428,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 (Ok(true), _) => {
                     let outcome = of_host_port(to.ip, Outcome::Pod);
                     match unsettled(self.round.now, pod) {
-                        None => return Ok(Some(Redirected::To(index, outcome))),
+                        None => return Ok(Some(Redirected::To(index, Ok(outcome)))),
                         Some(gap) => perhaps = perhaps.or(Some(Redirected::Perhaps(index, outcome, gap))),
                     }
                 }
@@ -426,7 +447,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         });
         let pods = self.host_port(assumption, from, to)?;
         let Some((index, left)) = left else { return Ok(pods) };
-        let redirections = self.round.redirections()?;
+        let redirections = self.round.redirections().get()?;
         let is_first = match &pods {
             None | Some(Redirected::LeftOut) => true,
             Some(_) if assumption.mode() == Mode::Cilium => false,
@@ -437,13 +458,16 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             },
         };
         match is_first {
-            true => Ok(Some(Redirected::To(index, of_host_port(to.ip, redirections.leads_to(left)?)))),
+            true => {
+                let outcome = redirections.leads_to(left).map(|there| of_host_port(to.ip, there));
+                Ok(Some(Redirected::To(index, outcome)))
+            }
             false => Ok(pods),
         }
     }
 
-    /// Finds the sockets from which the kernel chooses if no other claim gets the connection. There are several such
-    /// sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
+    /// Finds the sockets from which the kernel chooses if no other claim gets the connection. The kernel chooses from
+    /// several sockets if several owners share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
     fn listeners(&self, case: &mut Case, place: (Vantage, LocalAddress)) -> Vec<usize> {
         let by_address = self.by_address.get_or_init(|| {
             let mut all: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
@@ -455,17 +479,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             all
         });
         let near = EVERY.iter().chain([&place.1.ip]).filter_map(|ip| by_address.get(ip));
-        // In the order of the claims.
+        // The set sorts the indexes in the order of the claims.
         let near: BTreeSet<usize> = near.flatten().copied().collect();
-        let mut found = Vec::new();
-        for index in near {
-            let Claim::Listener(socket, _) = self.contenders[index].claim else { continue };
-            let is_behind = self.sockets(&found).any(|it| rank(it) != rank(socket) || group(it) == group(socket));
-            if !is_behind && takes(case, socket, place, self.addressed.interfaces) {
-                found.push(index);
-            }
-        }
-        found
+        let sockets = near.into_iter().filter_map(|index| match self.contenders[index].claim {
+            Claim::Listener(socket, _) => Some(((index, socket), rank(socket), group(socket))),
+            _ => None,
+        });
+        let interfaces = self.addressed.interfaces;
+        let found = first_of_each_owner(sockets, |(_, socket)| takes(case, socket, place, interfaces));
+        found.into_iter().map(|(index, _)| index).collect()
     }
 
     /// The claims that are no listeners, each with its index.
@@ -504,8 +526,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case.backing(self.round, known, (service, port), family)
     }
 
-    /// Whether a node's own connection to its link-local address leaves with another source address. Such a connection
-    /// reaches only a UDP socket, or a socket that is bound to the address's device.
+    /// Whether the node's own connection to its link-local address is lost, because the data plane masquerades this
+    /// connection. A masqueraded connection reaches only a UDP socket, or a socket that is bound to the address's
+    /// device.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -534,15 +557,19 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         };
         if let Some(Redirected::Perhaps(index, outcome, gap)) = host_port {
             let of = |host_port| self.decided(assumption, (from, to), service, host_port, listeners);
-            let (with, without) = (of(Some(&Redirected::To(*index, *outcome))), of(None));
+            let (with, without) = (of(Some(&Redirected::To(*index, Ok(*outcome)))), of(None));
             return match with == without {
                 true => with,
                 false => Err(either(&with, &without, gap.clone())),
             };
         }
-        if let Some(&Redirected::To(host_port, outcome)) = host_port {
-            let redirected = || answer(outcome, Some(host_port));
-            let is_left = matches!(self.contenders[host_port].claim, Claim::Redirection(_));
+        if let Some(Redirected::To(host_port, outcome)) = host_port {
+            let redirected = || match outcome {
+                Ok(outcome) => answer(*outcome, Some(*host_port)),
+                // Whoever has the target's address, the listeners lose the connection.
+                Err(gap) => Err(Undecided { gap: gap.clone(), loses: true, by: BTreeSet::from([*host_port]) }),
+            };
+            let is_left = matches!(self.contenders[*host_port].claim, Claim::Redirection(_));
             let first = |node_port| match assumption.node_port_or_host_port(node_port) {
                 // Where Cilium does not serve the NodePort, netfilter redirects the connection, and Cilium may serve a
                 // hostPort outside of Cilium's range.
@@ -572,8 +599,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if a
-            // connection to a pod would be stuck on loopback, or would time out.
+            // A connection to a pod may be stuck on loopback, or may time out. But if the endpoint is the listener on
+            // this node, the connection reaches the listener.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
@@ -647,11 +674,11 @@ impl<'a> Round<'a> {
         self.endpoints().has_home((service, port), (family, socket.local_port), may_get)
     }
 
-    /// Whether the kernel gives a connection to a socket that it prefers to this one. Rules judge thousands of sockets
-    /// that are alike one after another, so the round keeps the answers for the last of these.
+    /// Whether the kernel gives a connection to another socket that the kernel prefers to `socket`. Rules judge
+    /// thousands of similar sockets in sequence, so the round keeps the answers for the last kind of sockets.
     pub(super) fn is_behind(&self, socket: &Socket, place: (Vantage, LocalAddress)) -> Result<bool, Gap> {
-        let (interfaces, kind) = (self.addressed()?.interfaces, alike(socket));
-        let all = self.listeners()?.at((socket.protocol, socket.local_port));
+        let (interfaces, kind) = (self.addressed().get()?.interfaces, alike(socket));
+        let all = self.listeners().get()?.at((socket.protocol, socket.local_port));
         let preferred = |ip: IpAddr| {
             let first = all.get(all.partition_point(|it| it.local < ip)).copied();
             let next = move |last: &&'a Socket| all.get(all.partition_point(|it| alike(it) <= alike(last))).copied();
@@ -677,9 +704,9 @@ impl<'a> Round<'a> {
         known.entry(place).or_insert_with(|| find().map_err(of_another)).clone()
     }
 
-    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The socket
-    /// must answer on this address, and no other socket may have a smaller rank. The socket's device counts only for
-    /// connections of the node, because a translated packet from outside keeps its own device.
+    /// Whether the kernel may give a socket the connections from a vantage point to an endpoint's address. The result
+    /// is false if the socket does not answer on this address, or if the kernel prefers another socket. The socket's
+    /// device counts only for connections of the node, because a translated packet from outside keeps its own device.
     fn may_get(&self, addressed: &Addressed<'_>, socket: &Socket, (from, ip): (Vantage, IpAddr)) -> bool {
         let has_it = || addressed.interfaces.addresses.iter().any(|it| it.ip == ip);
         if socket.local != ip && !(socket.local.is_unspecified() && has_it()) {
@@ -757,8 +784,8 @@ pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddres
     }
 }
 
-/// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, the
-/// packet is lost.
+/// Whether the node itself connects to one of its link-local addresses. If a data plane translates a packet of this
+/// connection, the packet is lost.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
@@ -779,6 +806,24 @@ fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(us
     claims.iter().copied().filter(|(_, outcome)| !loses(*outcome)).collect()
 }
 
+/// The first socket of each owner that takes the connection. Each socket has its rank and its owner, and the best rank
+/// comes first: sockets with another rank than the first result are left out.
+fn first_of_each_owner<T, R: PartialEq, O: Ord>(
+    sockets: impl Iterator<Item = (T, R, O)>,
+    mut takes: impl FnMut(&T) -> bool,
+) -> Vec<T> {
+    let (mut found, mut best, mut owners) = (Vec::new(), None, BTreeSet::new());
+    for (socket, rank, owner) in sockets {
+        let is_behind = best.as_ref().is_some_and(|best| *best != rank) || owners.contains(&owner);
+        if !is_behind && takes(&socket) {
+            best.get_or_insert(rank);
+            owners.insert(owner);
+            found.push(socket);
+        }
+    }
+    found
+}
+
 /// The kernel prefers a socket on one address, then a socket on the packet's device, then a socket of IPv4 (Linux
 /// net/ipv4/inet_hashtables.c and net/ipv4/udp.c, `compute_score`). The preferred socket has the smallest rank.
 fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
@@ -787,8 +832,9 @@ fn rank(socket: &Socket) -> (bool, Reverse<u8>) {
     (socket.local.is_unspecified(), Reverse(score))
 }
 
-/// Sockets of one kind have equal rank. All doubts about sockets of one kind are one doubt, because a user can make a
-/// socket for each device. If a result is the same with all of these sockets and with none, it is the same with some.
+/// Sockets of one kind have equal rank. A case makes one choice for all sockets of one kind, because a user can make a
+/// socket for each device. Two cases are enough: with all sockets of a kind, and without these sockets. If both cases
+/// have the same result, a case with only some of these sockets has this result too.
 fn kind(socket: &Socket) -> usize {
     let kind = [socket.local.is_unspecified(), socket.device != 0, socket.family == Family::V4];
     kind.into_iter().fold(0, |all, it| 2 * all + usize::from(it))
@@ -796,4 +842,45 @@ fn kind(socket: &Socket) -> usize {
 
 pub(super) fn alike(it: &Socket) -> Alike {
     (it.protocol, it.local_port, it.local, it.device, it.family, it.v6only)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, cmp::Ordering};
+
+    use super::*;
+
+    /// An owner that counts its comparisons.
+    #[derive(PartialEq, Eq)]
+    struct Counted<'c>(u32, &'c Cell<usize>);
+
+    impl Ord for Counted<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    #[test]
+    fn of_thousands_of_owners_each_is_compared_with_a_few_others() {
+        const OWNERS: u32 = 4_096;
+        let compared = Cell::new(0);
+        let sockets = (0..OWNERS).map(|owner| (owner, (), Counted(owner, &compared)));
+        assert!(first_of_each_owner(sockets, |_| true).into_iter().eq(0..OWNERS));
+        assert!(compared.get() < OWNERS as usize * 256, "{} comparisons", compared.get());
+    }
+
+    #[test]
+    fn of_one_owner_and_of_a_worse_rank_one_socket_is_enough() {
+        let sockets = || [("a", 0, 7), ("b", 0, 7), ("c", 0, 8), ("d", 1, 9)].into_iter();
+        assert_eq!(first_of_each_owner(sockets(), |_| true), ["a", "c"]);
+        assert_eq!(first_of_each_owner(sockets(), |it| *it != "a"), ["b", "c"]);
+        assert_eq!(first_of_each_owner(sockets(), |it| *it == "d"), ["d"]);
+    }
 }

@@ -17,8 +17,8 @@ use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, 
 /// Whether this node serves a part of a Service, according to the Service's annotations and to other Services.
 ///
 /// # Errors
-/// When annotations name only some nodes, when it is unknown whether Cilium runs, or when Cilium may have refused the
-/// Service.
+/// Returns a `Gap` if annotations name only some nodes, if it is unknown whether Cilium runs, or if Cilium may have
+/// refused the Service.
 pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
     let is_left = is_left(round, service, part)?;
     // If two Services claim an address, the result is true: Cilium serves the address for one of the Services.
@@ -36,8 +36,8 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
 /// with this `k8s-service-proxy-name`.
 ///
 /// # Errors
-/// When annotations name only some nodes, when it is unknown whether Cilium runs, or when `k8s-service-proxy-name` was
-/// not read.
+/// Returns a `Gap` if annotations name only some nodes, if it is unknown whether Cilium runs, or if
+/// `k8s-service-proxy-name` was not read.
 pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
     match (serves_here(round.now), by_cilium(service, part)) {
         (Some(false), _) => Ok(true),
@@ -94,8 +94,8 @@ pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
             continue;
         };
         left = fewer;
-        // The first Service by name with each port. The rival of the first Service is the second Service. The rival of
-        // every other Service is the first Service.
+        // For each port, the first Service in the order of names. The rival of the first Service is the second Service.
+        // The rival of every other Service is the first Service.
         let mut first: HashMap<(u16, Protocol), &Service> = HashMap::new();
         for service in sharing.into_values() {
             for port in &service.ports {

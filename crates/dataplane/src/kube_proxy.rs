@@ -10,7 +10,7 @@ use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, 
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
-        // nftables mode needs 1.29 or later.
+        // kube-proxy has nftables mode only since version 1.29.
         None if snapshot.is_in(Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
@@ -87,7 +87,7 @@ pub(super) fn listing_nothing() -> ProxyConfig {
 }
 
 /// The possible values of an unread `nodePortAddresses`: the default, the primary address, every address, and no
-/// address of this node. A verdict that is true for these values is true for any list.
+/// address of this node. A verdict that is true for these four values is true for any value of `nodePortAddresses`.
 pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()

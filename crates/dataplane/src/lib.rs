@@ -56,7 +56,7 @@ pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use need::{Addresses, Need, Needs, health_address};
 pub use outcome::Outcome;
-pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_in_pod, pod_of_name};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_as_read, owner_in_pod, pod_of_name};
 
 pub use assumption::Assumption;
 pub use assumptions::{Assumptions, mode_in_words};
@@ -76,8 +76,10 @@ pub use owners::{
 pub use part::{Field, Part};
 pub use proxy_sockets::{Group, Own, Proxy, group};
 pub use redirections::{Redirections, meet, share_table};
-pub use round::{Addressed, Allocated, Round};
-pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled};
+pub use round::{Addressed, Allocated, Fact, Round};
+pub use served::{
+    covers, each_service, host_ports, may_have, own_network_pods, served_node_ports, service_port, unsettled,
+};
 pub use service_lb::sent_to_node_port;
 pub use sockets::{is_bound, is_on_loopback, place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};

@@ -1,5 +1,5 @@
-//! Servers that need to listen on a port of this node, even if they have no socket now. A server can listen only if
-//! `bind` succeeds.
+//! Servers and tunnels that need a port of this node, even if they have no socket now. A server can listen only if
+//! `bind` succeeds, and a tunnel can come up only if the kernel can open its port.
 
 use std::{
     collections::BTreeSet,
@@ -16,11 +16,11 @@ use super::{
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, Unread, WaitingPod, Why, if_requested, lists_bound,
+    ContainerPort, Family, Gap, Link, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, Protocol, Reading,
+    Service, ServiceKind, Snapshot, Socket, Source, Unread, WaitingPod, Why, if_requested, lists_bound,
 };
 
-/// A server's need to listen on one port and protocol. The variant is the reason.
+/// The need of a server or a tunnel for one port and protocol. The variant is the reason.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
     /// A hostNetwork pod of this node declares the port.
@@ -47,6 +47,8 @@ pub enum Need<'a> {
     Agent(&'a OwnPort),
     /// A daemon listens on its usual port now. After a restart, the daemon needs the port again.
     Daemon(&'a Socket),
+    /// The kernel opens the port when the tunnel comes up.
+    Tunnel(&'a Link),
 }
 
 impl<'a> Need<'a> {
@@ -81,6 +83,12 @@ impl<'a> Need<'a> {
         }
     }
 
+    /// Whether a claim names the port. A message of a container is only a hint: a tenant's container can write any
+    /// message, and must not be able to take a port with a message.
+    pub fn is_claimed(self) -> bool {
+        !matches!(self, Self::Reported(..))
+    }
+
     /// Whether this port must be reserved, so that the kernel does not give the port to an outgoing connection. `guard`
     /// reserves such ports, `reserve` prints them, and a rule reports them if they are not reserved. NodePorts and
     /// hostPorts are always reserved.
@@ -94,7 +102,9 @@ impl<'a> Need<'a> {
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
             // Daemons often let the kernel choose a port of this range, and get another port after a restart.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
-            // A tenant's container can write any message, and must not be able to reserve a port with a message.
+            // A tunnel has the same port each time. If a connection has the port, the tunnel cannot come up.
+            Self::Tunnel(_) => true,
+            // The message is no claim: a tenant's container can write any message.
             Self::Reported(..) => false,
             // The scheduler may choose another node for the pod.
             Self::Waiting(..) => false,
@@ -118,6 +128,9 @@ impl<'a> Need<'a> {
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
             Self::Agent(own) => Addresses::of_server(own.address.ip()),
             Self::Daemon(socket) => Addresses::of_server(socket.local),
+            Self::Tunnel(link) => {
+                link.tunnel.as_ref().map_or(Addresses::Every, |tunnel| Addresses::Families(&tunnel.families))
+            }
         }
     }
 }
@@ -194,6 +207,7 @@ impl<'a> Needs<'a> {
             proxy_health(round.now),
             agent(round.now),
             daemons(round),
+            tunnels(round),
         ];
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         for part in parts {
@@ -227,8 +241,8 @@ impl<'a> Needs<'a> {
     /// The unread inputs that may contain more needs. Inputs that were not requested are left out. Pods, Services and
     /// listeners are left out too, because each caller names them anyway.
     pub fn unread(&self) -> impl Iterator<Item = &Gap> {
-        let of_needs = |gap: &Gap| matches!(gap.source, Source::WaitingPods | Source::ProxyConfig | Source::OwnPort);
-        self.unread.iter().filter(move |gap| of_needs(gap) && gap.why != Why::NotRequested)
+        const OF_NEEDS: [Source; 4] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort, Source::Addresses];
+        self.unread.iter().filter(|gap| OF_NEEDS.contains(&gap.source) && gap.why != Why::NotRequested)
     }
 }
 
@@ -240,7 +254,7 @@ impl Round<'_> {
         let at = (protocol, number);
         let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
         let is_assumed = protocol == Protocol::Tcp
-            && self.listeners().is_ok_and(|all| all.at(at).is_empty())
+            && self.listeners().known(Unread::Doubted).is_some_and(|all| all.at(at).is_empty())
             && self.needs().known(Unread::Adds).at(at).iter().any(is_absent);
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
@@ -310,11 +324,11 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
 }
 
 fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
-    let host_ports = round.host_ports()?;
+    let host_ports = round.host_ports().get()?;
     if host_ports.is_empty() {
         return Ok(Vec::new());
     }
-    let listeners = round.listeners()?;
+    let listeners = round.listeners().get()?;
     let held = host_ports.ports().filter(|(port, _)| !listeners.at(*port).is_empty());
     Ok(held.flat_map(|(at, all)| all.iter().map(move |(pod, port)| (at, Need::HostPort(pod, port)))).collect())
 }
@@ -381,8 +395,25 @@ fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
 
 fn daemons<'a>(round: &Round<'a>) -> Read<'a> {
     let is_usual = |number| is_usual(number, Role::Daemon) || is_usual(number, Role::MicroK8s);
-    let usual = round.listeners()?.ports().filter(|((_, number), _)| is_usual(*number));
+    let usual = round.listeners().get()?.ports().filter(|((_, number), _)| is_usual(*number));
     Ok(usual.filter_map(|(port, sockets)| Some((port, Need::Daemon(sockets.first()?)))).collect())
+}
+
+/// Portreeve does not read the port of a WireGuard device. If the device is up and no socket is on a port, the device
+/// does not have this port.
+fn tunnels<'a>(round: &Round<'a>) -> Read<'a> {
+    let links = &round.now.kernel.interfaces.get()?.links;
+    let listeners = || round.listeners().known(Unread::Reported("Needs::unread"));
+    let is_open = |number: &u16| listeners().is_some_and(|all| !all.at((Protocol::Udp, *number)).is_empty());
+    let ports = |link: &Link| -> Vec<u16> {
+        match link.udp_port {
+            Some(number) => vec![number],
+            None if link.up => link.wireguard_ports().iter().filter(is_open).collect(),
+            None => link.wireguard().map(|it| it.port).into_iter().collect(),
+        }
+    };
+    let of = |link: &'a Link| ports(link).into_iter().map(move |number| ((Protocol::Udp, number), Need::Tunnel(link)));
+    Ok(links.iter().flat_map(of).collect())
 }
 
 #[cfg(test)]
@@ -509,6 +540,36 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_needs_its_port_up_and_down_and_a_wireguard_device_that_is_up_needs_an_open_port() {
+        let tunnels = |world: &Snapshot| {
+            known(world).into_iter().filter_map(|it| Some(it.strip_suffix(" Tunnel")?.to_owned())).collect::<Vec<_>>()
+        };
+        let wireguard = |name: &str, up: bool| {
+            Snapshot::healthy().tunnel(name, "wireguard", 1, |link| (link.up, link.udp_port) = (up, None))
+        };
+        for up in [true, false] {
+            let own_port = Snapshot::healthy().tunnel("vxlan.own", "vxlan", 40789, |link| link.up = up);
+            assert_eq!(tunnels(&own_port), ["40789"], "{up}");
+        }
+        assert_eq!(tunnels(&wireguard("wg-v6.cali", false)), ["51821"], "the default port of Calico");
+        assert_eq!(tunnels(&wireguard("wg-v6.cali", true)), [""; 0], "the device has another port");
+        assert_eq!(tunnels(&wireguard("wg-v6.cali", true).listens_udp("[::]:51821")), ["51821"]);
+        assert_eq!(tunnels(&wireguard("wg-v6.cali", true).listens_udp("[::]:51820")), [""; 0], "a port of others");
+        assert_eq!(tunnels(&wireguard("kubespan", false)), [""; 0], "the port is not known");
+        assert_eq!(tunnels(&wireguard("kubespan", true).listens_udp("0.0.0.0:51820")), ["51820"]);
+        assert_eq!(tunnels(&wireguard("kubespan", true).listens("0.0.0.0:51820")), [""; 0], "another protocol");
+        assert_eq!(tunnels(&Snapshot::healthy().listens_udp("0.0.0.0:51820")), [""; 0], "no tunnel");
+    }
+
+    #[test]
+    fn the_addresses_of_a_tunnel_are_those_of_its_families() {
+        let world = Snapshot::healthy().tunnel("flannel.1", "vxlan", 8472, |link| link.up = false);
+        let round = Round::of(&world, None, 60);
+        let [need] = round.needs().known(Unread::Adds).at((Protocol::Udp, 8472)) else { panic!("one need") };
+        assert_eq!(need.at(), Addresses::Families(&[Family::V4]));
+    }
+
+    #[test]
     fn what_was_not_read_is_a_gap_of_its_part_alone() {
         let sources = [
             Source::Pods,
@@ -517,6 +578,7 @@ mod tests {
             Source::Listeners,
             Source::ProxyConfig,
             Source::OwnPort,
+            Source::Addresses,
         ];
         let lacks = |change: fn(&mut Snapshot)| {
             let mut world = world(|_| ());
@@ -532,6 +594,7 @@ mod tests {
         let waiting = |world: &mut Snapshot| world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
         assert_eq!(lacks(waiting), [Source::WaitingPods]);
         assert_eq!(lacks(|world| world.own_port = gap(Source::OwnPort, Why::Unreachable)), [Source::OwnPort]);
+        assert_eq!(lacks(|world| world.kernel.interfaces = gap(Source::Addresses, Why::Torn)), [Source::Addresses]);
         let malformed = |world: &mut Snapshot| {
             *world = world.clone().with_config(|config| config.healthz_bind_address = Some("here".to_owned()));
         };

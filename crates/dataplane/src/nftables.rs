@@ -51,8 +51,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // On loopback, kube-proxy answers with a listener of its own. Such a connection has the outcome `Listener`,
-        // because only one process can listen on the port.
+        // On loopback, kube-proxy answers with a listener of its own. A connection to this listener also has the
+        // outcome `Listener`, because only one process can listen on the port.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,

@@ -16,8 +16,8 @@ use portreeve_facts::{
     Why, if_requested,
 };
 
-/// A proxy may not have opened its newest NodePorts yet. Portreeve permits one such port for each `MANY` open ports,
-/// and at least one.
+/// A proxy may not have opened its newest NodePorts yet. Portreeve permits one unopened port for each `MANY` open
+/// ports, and at least one unopened port.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.
@@ -28,8 +28,8 @@ pub enum Own {
     /// The socket belongs to another process.
     No,
     /// It is not known whether the socket belongs to the proxy. For example, the proxy did not answer, and the owner
-    /// listens on NodePorts. Or the owner's process was not read, and the owner's control group has the proxy and other
-    /// programs.
+    /// listens on NodePorts. In another example, the owner's process was not read, and the owner's control group has
+    /// the proxy and other programs. The proxy may also have been restarted during the scan.
     Unknown,
 }
 
@@ -40,8 +40,8 @@ pub struct Proxy<'a> {
     /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
     /// error is the reason why these owners are not known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
-    /// Owners of the proxy's port, if a process accepts connections on this port and does not answer. Such an owner may
-    /// be a proxy that hangs.
+    /// Owners of the proxy's port, if a process accepts connections on this port and does not answer. One of these
+    /// owners may be a proxy that hangs.
     hang: BTreeSet<Group<'a>>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Proxy<'a> {
     /// listen on NodePorts in a pod. A process outside pods that listens on NodePorts is more likely a conflict.
     pub fn unknown(&self, socket: &Socket) -> Gap {
         if let Some(gap) = self.unread_beside(socket) {
-            return gap.clone();
+            return gap;
         }
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
@@ -142,12 +142,16 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// The unread process, if only the processes would show which program in the proxy's control group has the socket.
-    fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
+    /// The reason why it is not known which program in the proxy's control group has the socket. Either a process was
+    /// not read, or the proxy may have been restarted during the scan.
+    pub fn unread_beside(&self, socket: &Socket) -> Option<Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
         let is_beside = are_in_one_group(cgroup, its_cgroup) == Some(true) && self.is_its(socket).is_none();
-        process.gap().or(its_process.gap()).filter(|_| is_beside)
+        let detail =
+            "an earlier process of the proxy's service has a socket: the service may have restarted during the scan";
+        let restarted = || Gap::new(Source::ProxyProcess, Why::Torn, detail);
+        is_beside.then(|| process.gap().or(its_process.gap()).cloned().unwrap_or_else(restarted))
     }
 
     /// Whether the program of this socket also has each socket that was queried for the mode and did not answer.
@@ -212,10 +216,10 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. Such an
-/// owner may be a proxy. A proxy opens each port when the port is allocated, and may be late with a few ports. If more
-/// ports have no listener, no owner is a proxy, and the result is empty. Processes of users other than root are left
-/// out, because a proxy runs as root.
+/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. An owner of
+/// so many NodePorts may be a proxy. A proxy opens each port when the port is allocated, and may be late with a few
+/// ports. If more ports have no listener, no owner is a proxy, and the result is empty. Processes of users other than
+/// root are left out, because a proxy runs as root.
 ///
 /// # Errors
 ///
@@ -273,7 +277,7 @@ fn on_proxy_port(snapshot: &Snapshot) -> impl Iterator<Item = &Socket> {
     listeners.filter(|socket| (socket.protocol, socket.local_port) == (Protocol::Tcp, PROXY_METRICS))
 }
 
-/// The listeners that may have got the query for the mode. The reader queries another address only if no process
+/// The listeners that may have received the query for the mode. The reader queries another address only if no process
 /// listens on loopback (`portreeve_kernel`, `believed`).
 fn queried(snapshot: &Snapshot) -> Vec<&Socket> {
     const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -292,13 +296,15 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 }
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
-/// several programs, so equal control groups are proof only if a process is unknown. The control group of a session
-/// does not show the program.
+/// several programs. So equal control groups of a service mean one program only if a process is unknown. The control
+/// group of a session does not show the program. If systemd restarts a service during a scan, `process` may be the
+/// earlier process of the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =
         |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
     match (process, other) {
+        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && has_one(is_service) => None,
         (Reading::Seen(a), Reading::Seen(b)) => {
             Some((a.pid, a.started) == (b.pid, b.started) || has_one(|it| it.pod.is_some()))
         }
@@ -314,6 +320,10 @@ fn are_in_one_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> Option<bo
         (Reading::Seen(a), Reading::Seen(b)) if !a.is_root() && !b.is_root() => Some(a.path == b.path),
         _ => None,
     }
+}
+
+fn is_service(cgroup: &Cgroup) -> bool {
+    cgroup.pod.is_none() && cgroup.path.ends_with(".service")
 }
 
 /// Container runtimes name the group of a container after its id, for example `docker-ID.scope`.

@@ -98,8 +98,8 @@ impl<'a> Redirections<'a> {
         }
     }
 
-    /// Whether only pods can have an address: each network of the node that contains the address also contains a pod's
-    /// address. A container outside Kubernetes has an address in a bridge network without pods.
+    /// Whether only pods can have this address. True if each network of the node that contains this address also
+    /// contains a pod's address. A container outside Kubernetes has an address in a bridge network without pods.
     ///
     /// # Errors
     ///

@@ -19,9 +19,11 @@ use super::{
     part::Field,
     proxy_sockets::Proxy,
     redirections::{Redirections, listed},
-    served::{host_ports, served_node_ports},
+    served::{each_service, host_ports, served_node_ports},
 };
-use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Unread, Why};
+use portreeve_facts::{
+    ContainerPort, Gap, Interfaces, Pod, Reading, Service, ServicePort, Snapshot, Socket, Unread, Why,
+};
 
 /// One round: this snapshot, the previous snapshot if there is one, and the facts that rules and `owner` derive from
 /// these snapshots.
@@ -32,7 +34,8 @@ pub struct Round<'a> {
     pub before: Option<&'a Snapshot>,
     /// A proxy is behind if a queued change was not applied for this many seconds.
     lag_seconds: i64,
-    /// The answers of [`Self::is_behind`] for one group of equal sockets. The answers for another group replace them.
+    /// The answers of [`Self::is_behind`] for one group of equal sockets. The answers for the next group replace these
+    /// answers.
     pub(super) behind: RefCell<Behind<'a>>,
     derived: Derived<'a>,
 }
@@ -48,11 +51,35 @@ struct Derived<'a> {
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
     proxy: OnceCell<Proxy<'a>>,
-    allocated: OnceCell<BTreeMap<u16, Allocated<'a>>>,
+    allocated: OnceCell<ByPort<Allocated<'a>, u16>>,
     needs: OnceCell<Needs<'a>>,
     redirections: OnceCell<Result<Redirections<'a>, Gap>>,
     rivals: OnceCell<Rivals<'a>>,
     unread_proxy_name: OnceCell<Option<Gap>>,
+}
+
+/// A fact that [`Round`] derives from an input, or the reason why the input was not read. Like [`Reading`], `Fact` has no
+/// function that turns an unread fact into an empty one.
+pub struct Fact<'r, T>(Result<&'r T, Gap>);
+
+impl<'r, T> Fact<'r, T> {
+    /// A fact of an input. The first use of the fact makes the fact.
+    fn of<'i, I>(input: &'i Reading<I>, cell: &'r OnceCell<T>, make: impl FnOnce(&'i I) -> T) -> Self {
+        Self(input.get().map(|input| cell.get_or_init(|| make(input))))
+    }
+
+    /// The fact.
+    ///
+    /// # Errors
+    /// The [`Gap`] if the input was not read.
+    pub fn get(self) -> Result<&'r T, Gap> {
+        self.0
+    }
+
+    /// The fact, or `None` if the input was not read. The argument says why the caller may continue without the fact.
+    pub fn known(self, _: Unread) -> Option<&'r T> {
+        self.0.ok()
+    }
 }
 
 /// A Service with an allocated number. If the port is `None`, the number is the Service's healthCheckNodePort,
@@ -76,6 +103,9 @@ impl Addressed<'_> {
     }
 }
 
+/// `owner` and each rule about the ports of Services report unread Services.
+const NO_SERVICES: Unread = Unread::Reported("the gap of Services");
+
 impl<'a> Round<'a> {
     /// A round of a snapshot. `before` is the previous snapshot, if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
@@ -83,55 +113,44 @@ impl<'a> Round<'a> {
     }
 
     /// Every listener.
-    ///
-    /// # Errors
-    /// When listeners were not read.
-    pub fn listeners(&self) -> Result<&ByPort<&'a Socket>, Gap> {
-        let listeners = self.now.kernel.listeners.get()?;
-        Ok(self.derived.listeners.get_or_init(|| by_port(listeners)))
+    pub fn listeners(&self) -> Fact<'_, ByPort<&'a Socket>> {
+        Fact::of(&self.now.kernel.listeners, &self.derived.listeners, |listeners| by_port(listeners))
     }
 
     /// The nodePorts of all Services that this node's proxy serves.
-    ///
-    /// # Errors
-    /// When Services were not read.
-    pub fn node_ports(&self) -> Result<&ByPort<(&'a Service, &'a ServicePort)>, Gap> {
-        let services = self.now.cluster.services.get()?;
-        let all = || {
-            served_node_ports(self.now, services)
-                .map(|(service, port, number)| ((port.protocol, number), (service, port)))
-        };
-        Ok(self.derived.node_ports.get_or_init(|| ByPort::of(all())))
+    pub fn node_ports(&self) -> Fact<'_, ByPort<(&'a Service, &'a ServicePort)>> {
+        Fact::of(&self.now.cluster.services, &self.derived.node_ports, |services| {
+            let all = served_node_ports(self.now, services);
+            ByPort::of(all.map(|(service, port, number)| ((port.protocol, number), (service, port))))
+        })
     }
 
     /// Every port of a Service that this node's proxy serves, if the Service has an external address. The index has no
     /// addresses: one Service may have a hundred thousand addresses and ten thousand ports.
-    ///
-    /// # Errors
-    /// When Services were not read.
-    pub fn external_ports(&self) -> Result<&ByPort<(&'a Service, &'a ServicePort)>, Gap> {
-        let services = self.now.cluster.services.get()?;
-        let all = || {
+    pub fn external_ports(&self) -> Fact<'_, ByPort<(&'a Service, &'a ServicePort)>> {
+        Fact::of(&self.now.cluster.services, &self.derived.external_ports, |services| {
             let has_any = |service: &&'a Service| ExternalAddress::of(self.now, service).next().is_some();
             let services = services.iter().map(|service| &**service).filter(has_any);
-            services.flat_map(|service| service.ports.iter().map(move |it| ((it.protocol, it.port), (service, it))))
-        };
-        Ok(self.derived.external_ports.get_or_init(|| ByPort::of(all())))
+            let ports =
+                |service: &'a Service| service.ports.iter().map(move |it| ((it.protocol, it.port), (service, it)));
+            ByPort::of(services.flat_map(ports))
+        })
     }
 
     /// Every external address of a Service with this port. Empty if Services were not read.
     pub fn external_at(&self, port: Port) -> impl Iterator<Item = (ExternalAddress<'a>, &'a ServicePort)> {
-        let ports = self.external_ports().into_iter().flat_map(move |all| all.at(port));
+        let ports = self.external_ports().known(NO_SERVICES).into_iter().flat_map(move |all| all.at(port));
         ports.flat_map(move |(service, port)| {
             ExternalAddress::of(self.now, service).map(move |address| (address, *port))
         })
     }
 
     /// The claims of Services to this port: NodePorts, and the external addresses for which `is_at` is true. A file may
-    /// have any number of Services, so the list is limited. For NodePorts, and for each address, it has at most two
-    /// Services more than a contest compares. [`Claim::first_of`] leaves out one of these Services.
+    /// have any number of Services, so the list is limited. The list has at most `MOST_SERVICES + 2` NodePorts, and at
+    /// most `MOST_SERVICES + 2` Services for each address. [`Claim::first_of`] leaves out one of these Services.
     pub fn claims_of_services(&self, port: Port, is_at: impl Fn(IpAddr) -> bool) -> Vec<Claim<'a>> {
-        let node_ports = self.node_ports().into_iter().flat_map(|all| all.at(port)).take(MOST_SERVICES + 2);
+        let node_ports = self.node_ports().known(NO_SERVICES).into_iter().flat_map(|all| all.at(port));
+        let node_ports = node_ports.take(MOST_SERVICES + 2);
         let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
         let mut known: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let external = self.external_at(port).filter(|(address, _)| {
@@ -148,7 +167,7 @@ impl<'a> Round<'a> {
     /// address also its `port`s. Another proxy on this node may serve the Service. Empty if Services were not read.
     pub fn not_served(&self) -> &ByPort<(ClaimKind, &'a Service)> {
         let all = || {
-            let services = self.now.cluster.services.known_part(Unread::Reported("whoever has this one"));
+            let services = self.now.cluster.services.known_part(NO_SERVICES);
             let others = services.iter().map(|it| &**it).filter(|it| !self.now.proxy_serves(it));
             others.flat_map(|service: &Service| {
                 let is_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
@@ -165,7 +184,7 @@ impl<'a> Round<'a> {
 
     pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
         let all = || {
-            let services = self.now.cluster.services.get().into_iter().flatten();
+            let services = self.now.cluster.services.known_part(NO_SERVICES).iter();
             let all = services.flat_map(|service| ExternalAddress::of(self.now, service));
             let may_serve = |it: &ExternalAddress<'_>| serves(self, it.service, it.part()) != Ok(false);
             all.filter(|it| it.field == Field::LoadBalancer && may_serve(it)).map(|it| it.ip).collect()
@@ -174,26 +193,20 @@ impl<'a> Round<'a> {
     }
 
     /// Every hostPort of a pod that is on this node, or may be on this node.
-    ///
-    /// # Errors
-    /// When pods were not read.
-    pub fn host_ports(&self) -> Result<&ByPort<(&'a Pod, &'a ContainerPort)>, Gap> {
-        let pods = self.now.cluster.pods.get()?;
-        let all = || host_ports(self.now, pods).map(|(pod, port, number)| ((port.protocol, number), (pod, port)));
-        Ok(self.derived.host_ports.get_or_init(|| ByPort::of(all())))
+    pub fn host_ports(&self) -> Fact<'_, ByPort<(&'a Pod, &'a ContainerPort)>> {
+        Fact::of(&self.now.cluster.pods, &self.derived.host_ports, |pods| {
+            let all = host_ports(self.now, pods);
+            ByPort::of(all.map(|(pod, port, number)| ((port.protocol, number), (pod, port))))
+        })
     }
 
     /// Facts that follow from the addresses of this node.
-    ///
-    /// # Errors
-    /// When the addresses were not read.
-    pub fn addressed(&self) -> Result<&Addressed<'a>, Gap> {
-        let interfaces = self.now.kernel.interfaces.get()?;
-        Ok(self.derived.addressed.get_or_init(|| Addressed {
+    pub fn addressed(&self) -> Fact<'_, Addressed<'a>> {
+        Fact::of(&self.now.kernel.interfaces, &self.derived.addressed, |interfaces| Addressed {
             interfaces,
             assumptions: Assumptions::of(self.now, interfaces, self.lag_seconds),
             locals: local_addresses(interfaces),
-        }))
+        })
     }
 
     /// The endpoints of Services.
@@ -206,32 +219,20 @@ impl<'a> Round<'a> {
         self.derived.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
-    /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has the number. Protocols are
+    /// Every number that is a nodePort or a healthCheckNodePort, with the Services that have the number. Protocols are
     /// ignored, because the API server allocates a number for all protocols.
-    ///
-    /// # Errors
-    /// When Services were not read.
-    pub fn allocated(&self) -> Result<&BTreeMap<u16, Allocated<'a>>, Gap> {
-        let services = self.now.cluster.services.get()?;
-        let all = || {
-            let mut allocated = BTreeMap::new();
-            for service in services {
-                for (number, port) in service.numbers() {
-                    allocated.entry(number).or_insert((&**service, port));
-                }
-            }
-            allocated
-        };
-        Ok(self.derived.allocated.get_or_init(all))
+    pub fn allocated(&self) -> Fact<'_, ByPort<Allocated<'a>, u16>> {
+        Fact::of(&self.now.cluster.services, &self.derived.allocated, |services| {
+            let has_number = |service: &&'a Service| service.numbers().next().is_some();
+            let services = each_service(services.iter().map(|service| &**service).filter(has_number));
+            let numbers = |service: &'a Service| service.numbers().map(move |(number, port)| (number, (service, port)));
+            ByPort::of(services.flat_map(numbers))
+        })
     }
 
-    /// The redirections of hostPorts.
-    ///
-    /// # Errors
-    ///
-    /// When Pods, or the rules of netfilter, were not read.
-    pub fn redirections(&self) -> Result<&Redirections<'a>, Gap> {
-        self.derived.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
+    /// The redirections of hostPorts. The inputs are Pods and the rules of netfilter.
+    pub fn redirections(&self) -> Fact<'_, Redirections<'a>> {
+        Fact(self.derived.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone))
     }
 
     /// The reason why redirections of hostPorts were not read. `None` if redirections were not requested, for example
@@ -240,11 +241,11 @@ impl<'a> Round<'a> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }
 
-    /// Like [`Self::unread_redirections`], but with fewer reasons. A missing right or kernel feature is a reason only
-    /// if a pod that may be on this node has a hostPort. A failure is always a reason, because a redirection can remain
-    /// after the last hostPort is gone.
+    /// Like [`Self::unread_redirections`], but leaves out a missing right or kernel feature if no pod that may be on
+    /// this node has a hostPort. Never leaves out a failure, because a redirection can remain after the last hostPort
+    /// is gone.
     pub fn missed_redirections(&self) -> Option<Gap> {
-        let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some())
+        let has_any = self.host_ports().known(Unread::Reported("the gap of Pods")).is_some_and(|it| !it.is_empty())
             || self.now.cluster.unplaced_ports().any(|(_, pod, _)| !pod.host_network);
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);
         self.unread_redirections().filter(|gap| has_any || !is_missing(gap.why))

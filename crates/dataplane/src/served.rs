@@ -1,6 +1,6 @@
 //! The NodePorts and hostPorts that this node serves.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use portreeve_facts::{ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Why};
 
@@ -11,6 +11,12 @@ pub fn served_node_ports<'a>(
 ) -> impl Iterator<Item = (&'a Service, &'a ServicePort, u16)> {
     let served = services.iter().map(Arc::as_ref).filter(|service| snapshot.proxy_serves(service));
     served.flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
+}
+
+/// Each Service once, because a file may contain a Service twice.
+pub fn each_service<'a>(services: impl Iterator<Item = &'a Service>) -> impl Iterator<Item = &'a Service> {
+    let mut known = HashSet::new();
+    services.filter(move |service| known.insert((&*service.namespace, &*service.name)))
 }
 
 /// Every hostPort of pods that run, or may run, on this node, with the pod and its port. Pods on the host's network are
@@ -57,4 +63,21 @@ pub fn service_port(service: &Service, name: &str) -> String {
         words.push_str(&format!(" port {name}"));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::healthy::seen;
+
+    #[test]
+    fn a_copy_is_left_out_and_a_namesake_is_not() {
+        let mut world = Snapshot::healthy()
+            .service("web", |it| it.node_port(30080))
+            .service("web", |it| it.node_port(30081))
+            .service("web", |it| it.with(|service| service.namespace = "shop".to_owned()));
+        let ports = each_service(seen(&mut world.cluster.services).iter().map(Arc::as_ref))
+            .map(|service| service.ports[0].node_port);
+        assert_eq!(ports.collect::<Vec<_>>(), [Some(30080), None]);
+    }
 }

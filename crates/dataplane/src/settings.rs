@@ -111,7 +111,7 @@ pub(super) struct Settings {
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
     pub(super) external_ips_anywhere: bool,
-    /// Whether Cilium translates the packets of pods on the node instead of the pods' `connect`.
+    /// Whether Cilium translates each packet of a pod, and not the pod's `connect`.
     pub(super) host_namespace_only: bool,
     /// With `host_namespace_only`: whether Cilium serves pods only on the addresses that clients outside can use
     /// (Cilium before 1.20).
@@ -158,8 +158,8 @@ impl Settings {
     }
 
     /// Sets the outcome on loopback. With the feature gate, kube-proxy serves NodePorts on loopback if a network of
-    /// `nodePortAddresses` begins with a loopback address. A larger network that contains loopback is not enough
-    /// (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// `nodePortAddresses` begins with a loopback address. A larger network that contains loopback does not have this
+    /// effect (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());

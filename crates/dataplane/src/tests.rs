@@ -13,9 +13,10 @@ use portreeve_facts::{
 const WEB: Port = (Protocol::Tcp, 30080);
 
 /// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`, and three texts. The texts are
-/// for a Service with usable endpoints, without endpoints, and with only remote endpoints. Each text has the outcomes
-/// on four addresses: the primary address, the second address, and loopback of IPv4 and IPv6. L is the listener, P a
-/// pod, R refused, T timed out. An address other than loopback has two letters, for remote clients and for the node.
+/// for three Services: a Service with usable endpoints, a Service without endpoints, and a Service with only remote
+/// endpoints. Each text has the outcomes on four addresses: the primary address, the second address, and loopback of
+/// IPv4 and IPv6. L is the listener, P a pod, R refused, T timed out. An address other than loopback has two letters,
+/// for remote clients and for the node.
 const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
     (Mode::Iptables, &[], true, ["PP PP P L", "RR RR R R", "TP TP P T"]),
     (Mode::Iptables, &[], false, ["PP PP L L", "RR RR R R", "TP TP T T"]),

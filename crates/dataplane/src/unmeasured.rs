@@ -1,7 +1,7 @@
 //! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, or Calico's eBPF. In their source code, each of these
 //! data planes serves the Node's own address if a Service has an endpoint for this node. The data planes differ on
-//! other addresses, and for Services without endpoints. This assumption has only the common behaviour. The assumptions
-//! about kube-proxy's modes cover the differences.
+//! other addresses, and for Services without endpoints. This module describes only the common behaviour. Portreeve also
+//! assumes each possible mode of kube-proxy, and these assumptions cover the differences.
 
 use super::{
     backing::Backing,
@@ -13,7 +13,7 @@ use super::{
 use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
-    // A placeholder. An unmeasured data plane has no mode, because a user cannot configure it.
+    // A placeholder. A user cannot configure an unmeasured data plane, so this data plane has no mode.
     mode: Mode::Iptables,
     settings: &[Setting::NodePortAddresses],
     unread: || vec![ProxyConfig::default()],

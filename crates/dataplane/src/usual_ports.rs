@@ -11,8 +11,8 @@ pub struct UsualPort {
     pub protocol: Protocol,
     /// The port's usual user, according to the documentation of this program.
     pub of: &'static str,
-    /// Words in the names of the workloads that run this program. Only ports with [`Role::Noted`] have words. Empty if no
-    /// workload runs the program.
+    /// Words in the names of the workloads that run this program. The list is empty if the port does not have
+    /// [`Role::Noted`], or if no workload runs the program.
     pub words: &'static [&'static str],
     roles: &'static [Role],
 }

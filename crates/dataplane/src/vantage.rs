@@ -32,7 +32,7 @@ pub fn is_everywhere(socket: &Socket) -> bool {
 /// VRF is the device of all packets that arrive on its links.
 ///
 /// # Errors
-/// When the answer depends on the client's VRF, or on the device on which the packets arrive.
+/// Returns a `Gap` if the answer depends on the client's VRF, or on the device on which the packets arrive.
 pub(super) fn answers(
     socket: &Socket,
     (from, to): (Vantage, LocalAddress),

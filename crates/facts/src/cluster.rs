@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    ContainerPort, Family, Gap, Learned, Mode, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Sysctls, Uid,
-    Unread, WaitingPod, Why, Workload,
+    ContainerPort, Family, Gap, Learned, Mode, Pod, PortRange, PortSet, Protocol, ProxyConfig, Reading, Source,
+    Sysctls, Uid, Unread, WaitingPod, Why, Workload,
 };
 
 /// Namespace and name of the API server's Service. This Service has no NodePort, but a rule needs its endpoints.
@@ -21,26 +21,31 @@ pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether the user configured a source of the cluster. If so, a failed read is an error, and does not mean that
-    /// there is no cluster.
+    /// Whether the user configured a source of the cluster. If the user configured a source, a failed read is an error,
+    /// and does not mean that there is no cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. If the input has no EndpointSlice, they count as unread, because the endpoints are unknown.
+    /// EndpointSlices. If the input has no EndpointSlice, the EndpointSlices count as unread, because the endpoints are
+    /// unknown.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
     /// The names of the Services whose EndpointSlices were read. A name stands for Services in all namespaces. `None`
     /// if all EndpointSlices were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node. For a file, the Pods whose `nodeName` is this node's name. If the name of this node is not
-    /// known, all Pods of the file.
+    /// Pods of this node. From a file, only the Pods whose `nodeName` is this node's name are included. If the name of
+    /// this node is not known, all Pods of the file are included.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have these Pods.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
-    /// Workloads from files. Their pods do not exist yet, but will need ports of a node.
+    /// Ports of the node that other Pods without a Node want. These Pods wait for something other than ports, for
+    /// example for CPU. Only the choice of free ports uses these ports.
+    #[serde(default, skip_serializing_if = "PortSet::is_empty")]
+    pub pending_ports: PortSet,
+    /// Workloads from files. The pods of a workload do not exist yet, but will need ports of a node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
@@ -165,8 +170,8 @@ impl ClusterFacts {
     /// is only a guess. The guess is confirmed by a Node with this name, or by a Pod that has an address and this
     /// `nodeName`.
     ///
-    /// `None` if the name is not needed. The name is needed if a Pod has a `nodeName`. It is also needed if an endpoint
-    /// has a `nodeName` and a Service has a policy Local.
+    /// `None` if the name is not needed. The name is needed if a Pod has a `nodeName`. The name is also needed if an
+    /// endpoint has a `nodeName` and a Service has a policy Local.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
             return None;
@@ -214,7 +219,8 @@ impl ClusterFacts {
     ///
     /// # Errors
     ///
-    /// If no EndpointSlices were read, or if the EndpointSlices of Services with this name were not requested.
+    /// Returns a `Gap` if no EndpointSlices were read, or if the EndpointSlices of Services with this name were not
+    /// requested.
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
@@ -307,18 +313,18 @@ impl ForCilium {
 }
 
 /// The program that announces a Service's load balancer addresses to the network, according to annotations of the
-/// Service. A controller writes the annotations. A user who may change the Service may also change them. For MetalLB,
-/// annotations do not name the node.
+/// Service. A controller writes the annotations. A user who may change the Service may also change the annotations. For
+/// MetalLB, annotations do not name the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
     /// `kube-vip.io/vipHost`: the node that last became the leader of the addresses. kube-vip put the addresses on that
-    /// node. Versions 0.5.0 to 1.0.3 write the annotation in ARP mode. Versions 1.0.4 to 1.2.3 write it in BGP mode
-    /// too. In BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
-    /// `pkg/services/services.go`).
+    /// node. kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 writes the annotation
+    /// in BGP mode too. In BGP mode, each node may write its own name (`updateStatus` in `pkg/manager/services.go`,
+    /// since 1.0 `pkg/services/services.go`).
     ///
-    /// The value may differ from the Node's name. Before 0.8.0, the value is the name of the host. Since 0.8.0,
-    /// `vip_nodename` has priority over the name of the host (`pkg/manager/manager.go`).
+    /// The value may differ from the Node's name. Before kube-vip 0.8.0, the value is the name of the host. Since
+    /// kube-vip 0.8.0, `vip_nodename` has priority over the name of the host (`pkg/manager/manager.go`).
     pub host: Option<String>,
     /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. MetalLB 0.13.8 to 0.16.1
     /// writes and removes the annotation together with the address (`controller/service.go`). Until 0.13.12, the
@@ -385,15 +391,15 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
-    /// `targetPort`. If it is absent, the value is `port`. `None` for a named target port, or if the Service has no
-    /// selector.
+    /// `targetPort`. If the field is absent, the value is `port`. `None` for a named target port, or if the Service has
+    /// no selector.
     #[serde(default)]
     pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
-    /// Whether a client chose `nodePort`. If so, an entry of managedFields contains `f:nodePort`. `None` if
-    /// managedFields do not contain the port. The value is only a hint: nodePorts from a restored backup also count as
-    /// chosen.
+    /// Whether a client chose `nodePort`. If a client chose the nodePort, an entry of managedFields contains
+    /// `f:nodePort`. `None` if managedFields do not contain the port. The value is only a hint: nodePorts from a
+    /// restored backup also count as chosen.
     pub fixed: Option<bool>,
 }
 
@@ -415,11 +421,11 @@ pub struct EndpointSlice {
 /// One entry of an EndpointSlice's `ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPort {
-    /// `name`, which equals the name of the Service's port.
+    /// `name`. The Service's port has the same name.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
-    /// `port`. If it is absent, the entry means all ports. Proxies ignore such an entry.
+    /// `port`. If the field is absent, the entry means all ports. Proxies ignore an entry without a port.
     pub port: Option<u16>,
 }
 
@@ -428,14 +434,14 @@ pub struct EndpointPort {
 pub struct Endpoint {
     /// `addresses`. kube-proxy uses only the first address.
     pub addresses: Vec<IpAddr>,
-    /// `conditions.ready`. If it is absent, true.
+    /// `conditions.ready`. If the field is absent, the value is true.
     pub ready: bool,
-    /// `conditions.serving`. If it is absent, the value of `ready`.
+    /// `conditions.serving`. If the field is absent, the value is the same as in `ready`.
     pub serving: bool,
-    /// `conditions.terminating`. If it is absent, false.
+    /// `conditions.terminating`. If the field is absent, the value is false.
     pub terminating: bool,
-    /// `nodeName`. If it is absent, kube-proxy treats the endpoint as on no node, and Cilium treats it as on every
-    /// node.
+    /// `nodeName`. If the field is absent, kube-proxy treats the endpoint as on no node, and Cilium treats the endpoint
+    /// as on every node.
     pub node: Option<String>,
 }
 
@@ -535,7 +541,7 @@ pub struct RangeClaim {
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
-    /// The source of the ranges. Present even if the source could not be read.
+    /// The source of the ranges. The text is present even if the source could not be read.
     pub place: String,
 }
 
@@ -549,7 +555,7 @@ pub enum Claimant {
     Calico,
 }
 
-/// Facts about the node from the command line or from the configuration. They replace the facts that were read.
+/// Facts about the node from the command line or from the configuration. These facts replace the facts that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--proxy-mode`.

@@ -62,6 +62,7 @@ impl Snapshot {
                 endpoints_of: None,
                 pods: Reading::Seen(Vec::new()),
                 waiting_pods: Reading::Seen(Vec::new()),
+                pending_ports: PortSet::default(),
                 workloads: Vec::new(),
                 nodes: Reading::Seen(vec![node("n1", &PRIMARY).into(), node("n2", &[PEER]).into()]),
                 node_port_range: Reading::Seen(NodePortRange {

@@ -1,7 +1,7 @@
-//! The facts that Portreeve reads about one node and its cluster. They are plain data, and can be serialized.
+//! The facts that Portreeve reads about one node and its cluster. The facts are plain data, and can be serialized.
 //!
-//! The crate has no behaviour: no I/O, no clock, no thresholds and no Kubernetes client types. It depends on no other
-//! crate of this repository.
+//! The crate has no behaviour: no I/O, no clock, no thresholds and no Kubernetes client types. The crate depends on no
+//! other crate of this repository.
 
 mod claim_of;
 mod cluster;

@@ -154,7 +154,8 @@ pub enum Refusal {
     PortTwice,
     /// The name of a Service's port that another port of the Service also has (`validateServicePort`).
     NameTwice,
-    /// A `hostPort` that differs from its `containerPort` (this value). In the host network, both must be equal.
+    /// A `hostPort` that differs from its `containerPort` (this value). In the host network, `hostPort` and
+    /// `containerPort` must be equal.
     NotThePort(u16),
 }
 
@@ -201,7 +202,8 @@ impl Claimed {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods need a port only on loopback. If so, sockets on other addresses of the node do not conflict.
+    /// Whether pods need a port only on loopback. If pods need only loopback, sockets on other addresses of the node do
+    /// not conflict.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }

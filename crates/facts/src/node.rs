@@ -27,8 +27,7 @@ pub struct KernelFacts {
     pub booted: Option<Timestamp>,
     /// The capabilities that Portreeve uses and this process has, for example `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
-    /// Listening sockets on all ports. These are TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a
-    /// local port.
+    /// Listening sockets on all ports: TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a local port.
     pub listeners: Reading<Vec<Socket>>,
     /// The reason why UDP listeners were not read, although TCP listeners were read. Too many UDP sockets must not hide
     /// TCP sockets.
@@ -130,8 +129,8 @@ impl KernelFacts {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
-    /// Replaces the facts of one source with the facts of `other`. A source may come from another snapshot only if it
-    /// [walks connections](Source::walks_connections).
+    /// If `source` [walks connections](Source::walks_connections), replaces the facts of `source` with the facts of
+    /// `other`.
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -159,18 +158,18 @@ pub struct NodeQuery {
     pub owner_ports: PortSet,
     /// The local ports for which the scan lists client sockets, and masqueraded flows without an answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs but may not get, and the port of the command `owner`. For a port without a
-    /// listener, the scan also reads which peers of the port's clients are servers. It also lists the sockets that are
-    /// bound to the port but do not listen.
+    /// Local ports that a server needs, and that another socket may hold. The port of the command `owner` is also in
+    /// this set. For a port without a listener, the scan also reads which peers of the port's clients are servers. The
+    /// scan also lists the sockets that are bound to the port but do not listen.
     pub contested: PortSet,
-    /// Whether the scan also searches for clients on ports outside the ephemeral port range. The program of such a
-    /// client chose the port itself. On a host with many connections, this search costs more than all other facts.
+    /// Whether the scan also searches for clients on ports outside the ephemeral port range. A port outside this range
+    /// means that the client's program chose the port. On a host with many connections, this search costs more than all
+    /// other facts.
     pub bound_on_purpose: bool,
     /// Ports for which masqueraded flows are counted. Empty if no rule needs the count. Counting takes about a
     /// microsecond for each masqueraded flow.
     pub masquerade_ports: PortSet,
-    /// Whether pools of masqueraded source ports are counted. They are counted only if source ports may be nearly used
-    /// up.
+    /// Whether the scan counts pools of masqueraded source ports, if source ports may be nearly used up.
     pub masquerade_pools: bool,
     /// healthCheckNodePorts to query. At most 64 are queried.
     pub health_check_ports: Vec<u16>,
@@ -186,7 +185,8 @@ pub struct NodeQuery {
 /// The facts to read in one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
-    /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts how many of them are used.
+    /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts how many of these ports
+    /// are used.
     pub ephemeral: Option<PortSet>,
     /// The ports that the pod's servers need. The pod's sockets on these ports are listed.
     pub needed: PortSet,
@@ -232,8 +232,8 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// An upper bound for the number of sockets to one destination. It is the larger of two numbers: the UDP sockets,
-    /// and the TCP sockets including TIME_WAIT.
+    /// An upper bound for the number of sockets to one destination. This bound is the larger of two numbers: the UDP
+    /// sockets, and the TCP sockets including TIME_WAIT.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -380,12 +380,24 @@ impl Link {
     /// The default settings of this link, if it is the WireGuard device of a network plugin. The kernel probably opens
     /// the default port for this link.
     pub fn wireguard(&self) -> Option<WireGuard> {
-        let is_wireguard = self.kind.as_deref() == Some("wireguard");
-        WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
+        WireGuard::ALL.into_iter().find(|it| self.is_wireguard() && it.device == self.name)
     }
 
-    /// Whether this tunnel and another tunnel cannot share one port. `None` if it is unknown how the kernel opens their
-    /// ports.
+    /// The ports that the kernel may open for this WireGuard device. If a network plugin made the device, the result is
+    /// the plugin's default port. Otherwise the result is the default ports of all network plugins. Empty for other
+    /// links.
+    pub fn wireguard_ports(&self) -> PortSet {
+        let known = self.wireguard();
+        let all = WireGuard::ALL.into_iter().filter(|it| known.is_none_or(|known| known.port == it.port));
+        all.filter(|_| self.is_wireguard()).map(|it| it.port).collect()
+    }
+
+    fn is_wireguard(&self) -> bool {
+        self.kind.as_deref() == Some("wireguard")
+    }
+
+    /// Whether this tunnel and another tunnel cannot share one port. `None` if it is unknown how the kernel opens the
+    /// ports of the two tunnels.
     ///
     /// Two Geneve devices can always share a port: the kernel does not make a Geneve device that conflicts with another
     /// (drivers/net/geneve.c `geneve_configure`).
@@ -424,8 +436,8 @@ impl Address {
         IpNet::new(self.ip, self.prefix).is_ok_and(|network| network.contains(&ip))
     }
 
-    /// Whether the address has the longest prefix, /32 or /128. Programs add such addresses to a node that already has
-    /// its own addresses.
+    /// Whether the address has the longest prefix, /32 or /128. Programs add addresses with this prefix to a node that
+    /// already has other addresses.
     pub fn is_alone(&self) -> bool {
         self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
     }

@@ -25,7 +25,7 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
-    /// The modes of kube-proxy. If the mode of a kube-proxy is unknown, it is one of these.
+    /// The modes of kube-proxy. A kube-proxy whose mode is unknown has one of these modes.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
     /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
@@ -107,10 +107,10 @@ pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 pub struct ProxyConfig {
     /// The source, for example `127.0.0.1:10249/configz`.
     pub place: String,
-    /// `mode`. If it is empty, the proxy uses the default of the platform: iptables on Linux.
+    /// `mode`. If the mode is empty, the proxy uses the default of the platform: iptables on Linux.
     pub mode: Option<String>,
-    /// `nodePortAddresses`, or Cilium's `nodeport-addresses`: CIDRs, or the word `primary`. If it is empty, the proxy
-    /// uses the default of its mode.
+    /// `nodePortAddresses`, or Cilium's `nodeport-addresses`: CIDRs, or the word `primary`. If the list is empty, the
+    /// proxy uses the default of its mode.
     pub node_port_addresses: Vec<String>,
     /// `iptables.localhostNodePorts`. The default is true.
     pub localhost_node_ports: Option<bool>,
@@ -170,10 +170,10 @@ pub struct CiliumConfig {
     /// Families that are turned off, by `enable-ipv4` or `enable-ipv6`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
-    /// `enable-sctp`. If it is off, Cilium does not serve NodePorts of SCTP.
+    /// `enable-sctp`. If the setting is off, Cilium does not serve SCTP NodePorts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sctp: bool,
-    /// The answer of Cilium for a Service without an endpoint. It depends on `service-no-backend-response` and
+    /// The answer of Cilium for a Service without an endpoint. The answer depends on `service-no-backend-response` and
     /// `enable-no-service-endpoints-routable`.
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: if a pod connects to a Service, Cilium translates each packet of the pod, not the

@@ -78,7 +78,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why code may treat an unread fact as absent, or an unread list as empty. With such a reason, the code
+/// The reason why code may treat an unread fact as absent, or an unread list as empty. Each reason shows why the code
 /// does not miss a problem.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
@@ -210,7 +210,7 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// This process has no right to read the fact. This is normal if the process runs with few privileges.
+    /// This process has no right to read the fact. For a process with few privileges, a missing right is normal.
     NotPermitted,
     /// This kernel or this cluster cannot provide the fact.
     NotSupported,

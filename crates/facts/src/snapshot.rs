@@ -26,14 +26,14 @@ pub struct Snapshot {
     /// The time at which the scan began.
     pub at: Timestamp,
     /// The start of the last scan that read connections, or `None` if this scan read connections. The facts of sources
-    /// that [walk connections](Source::walks_connections) are from the last such scan.
+    /// that [walk connections](Source::walks_connections) are from the last scan that read connections.
     #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
     /// The time at which the API server last confirmed the list of this node's Pods. `None` if the Pods came from
     /// files, or were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
-    /// Facts from the command line or the configuration. They replace the facts that were read.
+    /// Facts from the command line or the configuration. These facts replace the facts that were read.
     #[serde(alias = "said")]
     pub overrides: Overrides,
     /// The facts of the node.
@@ -62,7 +62,8 @@ impl OwnPort {
 }
 
 impl Snapshot {
-    /// The sources of this snapshot. A source that was not read has the reason. A source may occur several times.
+    /// The sources of this snapshot. If a source was not read, the `Gap` has the reason. A source may occur several
+    /// times.
     pub fn readings(&self) -> Vec<(Source, Option<&Gap>)> {
         fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
             (source, reading.gap())
@@ -114,7 +115,7 @@ impl Snapshot {
         })
     }
 
-    /// This node's name in the cluster. If it is not known, the hostname.
+    /// This node's name in the cluster, or the hostname if the name is not known.
     pub fn node_name(&self) -> &str {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
     }
@@ -207,8 +208,8 @@ impl Snapshot {
     }
 
     /// The mode in the cluster's settings, if the kube-proxy of these settings may have been removed. Users who remove
-    /// kube-proxy often leave its ConfigMap. The sign is a link of Cilium or of another replacement on the node. Unread
-    /// links count as a sign too.
+    /// kube-proxy often leave its ConfigMap. If the node has a link of Cilium or of another replacement, kube-proxy may
+    /// have been removed. If the links were not read, kube-proxy may also have been removed.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -238,7 +239,8 @@ impl Snapshot {
         Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The proxy's settings. They come from the proxy itself if it answered, otherwise from the cluster.
+    /// The proxy's settings. The settings come from the proxy itself if the proxy answered, and otherwise from the
+    /// cluster.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ impl Snapshot {
     /// error for another kind of document names the schema, not a missing field.
     ///
     /// # Errors
-    /// If the document is not JSON, has another schema, or has a value that no scan can have written.
+    /// Returns an error if the document is not JSON, has another schema, or has a value that no scan can have written.
     pub fn from_json(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Labelled {

@@ -145,14 +145,14 @@ pub enum Owner {
     Held(Holder),
 }
 
-/// The owner of a socket. Its control group and its process are read separately.
+/// The owner of a socket. Portreeve reads the control group and the process of the owner separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The socket's control group. The path of the group contains the pod's uid. To read the group, Portreeve needs no
     /// privilege.
     pub cgroup: Reading<Cgroup>,
-    /// The process that has the socket open, from `/proc/<pid>/fd`. If several processes have the socket open, this is
-    /// the oldest of them. To find processes of other users, Portreeve needs SYS_PTRACE.
+    /// The process that has the socket open, from `/proc/<pid>/fd`. If several processes have the socket open, the
+    /// value is the oldest process. To find processes of other users, Portreeve needs SYS_PTRACE.
     pub process: Reading<Process>,
 }
 
@@ -182,7 +182,7 @@ pub struct PodContainer {
     pub container: Option<String>,
 }
 
-/// A process. Its start time distinguishes it from a later process with the same pid.
+/// A process. The start time distinguishes the process from a later process with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Process {
     /// The pid in the reader's pid namespace.
@@ -232,7 +232,7 @@ pub struct DestinationUse {
 /// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// An upper bound for the number of ports in use to one destination. After a walk over the sockets, the bound is
+    /// An upper bound: no destination uses more ports than this number. After a walk over the sockets, the bound is
     /// from the walk. Without a walk, the bound is `inuse + tw` of sockstat and sockstat6. For a pod with few sockets,
     /// the bound is the number of all its sockets.
     pub at_most: u32,
@@ -315,8 +315,8 @@ impl EphemeralUse {
 pub struct Clients {
     /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first, accepted connections last.
     ///
-    /// At the end, there are at most 64 sockets that are bound to a [contested](super::NodeQuery::contested) port, but
-    /// do not listen or connect. Only some kernels [list them](lists_bound).
+    /// The list ends with at most 64 sockets that are bound to a [contested](super::NodeQuery::contested) port, but do
+    /// not listen or connect. Only some kernels [list them](lists_bound).
     pub sockets: Vec<Socket>,
     /// Peers of TCP connections on the ports of the query. Each peer is a server: the peer also has a connection to a
     /// port of this host without a listener. This host opened that connection, so the peer accepted it.
@@ -374,9 +374,9 @@ pub struct PodNamespace {
     /// The ports of the pod that have listeners. `None` if the scan did not walk over the pod's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. Then, for
-    /// each peer of these sockets, one other connection to the same peer, if there is one. The local port of the other
-    /// connection is not needed and has no listener.
+    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. After these
+    /// sockets, the list has one more connection to each peer of these sockets, if such a connection exists. The local
+    /// port of this connection is not needed and has no listener.
     #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// The longest name from outside that is kept, in bytes. It is the length of the longest DNS subdomain (RFC 1123).
+/// The longest name from outside that is kept, in bytes: the length of the longest DNS subdomain (RFC 1123).
 pub const NAME: usize = 253;
 
 /// A copy of the visible characters of `text`, at most `limit` bytes. Invisible characters are removed, not replaced.
 /// The copy is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
-    // Most names contain only these characters, so they are copied without further checks.
+    // Most names contain only these characters. The function copies these names without further checks.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }
@@ -67,9 +67,9 @@ fn prints(character: char) -> bool {
     )
 }
 
-/// Whether a character shows nothing although its category is printable. Such characters are
-/// `Other_Default_Ignorable_Code_Point` and `Variation_Selector` in Unicode's `PropList.txt`, and the Braille pattern
-/// without dots.
+/// Whether a character shows nothing although its category is printable. The function accepts characters with the
+/// property `Other_Default_Ignorable_Code_Point` or `Variation_Selector` (Unicode, `PropList.txt`), and the Braille
+/// pattern without dots.
 fn is_blank(character: char) -> bool {
     matches!(character,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
@@ -77,7 +77,7 @@ fn is_blank(character: char) -> bool {
 }
 
 /// A text such as `, did you mean "interval"?`. The text names a word that contains the typed text, or that differs by
-/// one or two typing errors. Empty if there is no such word.
+/// one or two typing errors. The text is empty if no word is similar.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A typed name may be long, so only its beginning is compared.
     let typed: String = typed.chars().take(64).collect();

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerPort, pods::node_ports};
 
-/// An object with a pod template, or a Pod of a manifest. Its pods need ports of a node. Portreeve reads workloads only
-/// from files.
+/// An object with a pod template, or a Pod of a manifest. The pods of a workload need ports of a node. Portreeve reads
+/// workloads only from files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// `kind`.
@@ -16,7 +16,8 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// The number of pods at the same time: `spec.replicas`, or `parallelism` of a Job. `None` if it is not set.
+    /// The number of pods at the same time: `spec.replicas`, or `parallelism` of a Job. `None` if the object does not
+    /// set the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
     /// Whether a rollout of a Deployment or a DaemonSet keeps every old pod until a new pod is ready. True with the
@@ -27,8 +28,8 @@ pub struct Workload {
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
     /// The conditions that a node must meet, from node selectors and required affinity of the template. Each condition
-    /// is one text. The condition that the node runs Linux is left out. If the list is not empty, the workload may run
-    /// only on some nodes.
+    /// is one text. A condition for nodes with Linux is left out. If the list is not empty, the workload may run only
+    /// on some nodes.
     #[serde(default)]
     pub selects: Vec<String>,
     /// The nodes that required affinity excludes (`NotIn`, `DoesNotExist`). Each condition is one text. The workload
@@ -38,10 +39,10 @@ pub struct Workload {
     /// The taints that the workload's template tolerates. Each toleration is one text.
     #[serde(default)]
     pub tolerates: Vec<String>,
-    /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. In the host network, these
-    /// are all entries. Otherwise, they are the entries with a hostPort.
+    /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. If the pods use the host
+    /// network, every entry is a port of the node. In other pods, only an entry with a hostPort is a port of the node.
     pub ports: Vec<ContainerPort>,
-    /// In the host network, the port numbers of probes that no container declares.
+    /// Port numbers that probes use, but that no container declares. Empty if the pods do not use the host network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probed: Vec<ContainerPort>,
 }

@@ -41,11 +41,13 @@ pub struct Keeper<L, S> {
     unwanted_since: BTreeMap<u16, Instant>,
     /// The ports of daemons. A daemon that does not listen now may start again, so these ports stay wanted.
     daemons: BTreeMap<u16, Reason>,
-    /// Wanted ports that another program removed. The guard adds them again after a pause.
+    /// Wanted ports that another program removed. The guard adds these ports again after a pause.
     held: PortSet,
     put_back: Option<Instant>,
     removed: Option<Instant>,
     renewed: Option<Instant>,
+    /// Whether another program wrote the list since the record was last saved.
+    was_written: bool,
 }
 
 /// What one run did, and the state after the run.
@@ -65,11 +67,11 @@ pub struct Kept {
     pub left_out: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed from the list since the last run.
     pub lost: PortSet,
-    /// Wanted ports that should be in the list, but are not. Another program removed them just now, or the guard waits
-    /// for [`PUT_BACK_PAUSE`] before it adds them again.
+    /// Wanted ports that should be in the list, but are not. Another program removed these ports just now, or the guard
+    /// waits for [`PUT_BACK_PAUSE`] before it adds the ports again.
     pub missing: PortSet,
-    /// Ports that the guard added, but that now count as ports of another program. The reason is that another program
-    /// wrote the list.
+    /// Ports that the guard added, but that now count as ports of another program, because another program wrote the
+    /// list.
     pub given_up: PortSet,
     /// The reason why the record could not be used. `None` if the record could be used. Without a usable record, all
     /// entries in the list count as entries of other programs.
@@ -121,6 +123,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             put_back: None,
             removed: None,
             renewed: None,
+            was_written: false,
         }
     }
 
@@ -129,6 +132,15 @@ impl<L: List, S: Store> Keeper<L, S> {
     #[must_use]
     pub fn once(self) -> Self {
         Self { grace: Duration::ZERO, ..self }
+    }
+
+    /// Lets this keeper notice each write of another program, even if the write changes no port. A second call changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// If the list cannot be watched.
+    pub fn watch(&mut self) -> Result<(), GuardError> {
+        self.list.watch()
     }
 
     /// Adds missing ports. If a removal is due, also removes ports that are no longer wanted.
@@ -161,7 +173,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             let more = state.with(&add);
             self.save(&more, Some(state.clone()))?;
             let is_added = self.list.add(&state.list, &add)?;
-            state = self.settle(if is_added { more } else { state }, &mut kept)?;
+            state = self.settle(if is_added { more } else { state }, is_added, &mut kept)?;
             // Another program may have written entries, and these entries also use space within the bound.
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
             if is_added {
@@ -251,7 +263,21 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// Returns the present state, the list at the end of the last run, and a report that the run completes. If no run
+    /// If another program wrote the list since the last run, records that all entries belong to other programs. The
+    /// next process cannot notice this write.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, as in [`Self::keep`].
+    pub fn finish(&mut self) -> Result<(), GuardError> {
+        self.was_written |= self.list.was_written();
+        if self.was_written && self.record.is_some() {
+            let (state, ..) = self.see()?;
+            self.save(&state, None)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the present state, the list at the end of the last run, and the report of this run so far. If no run
     /// happened since the boot, the list of the last run is empty.
     fn see(&mut self) -> Result<(State, PortSet, Kept), GuardError> {
         let mut kept = Kept::default();
@@ -266,6 +292,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.record = loaded.filter(|it| it.boot_id == self.place.boot_id);
         }
         let list = self.list.read()?;
+        self.was_written |= self.list.was_written();
         let Some(record) = self.record.clone() else {
             return Ok((State { list, ours: PortSet::default() }, PortSet::default(), kept));
         };
@@ -273,10 +300,13 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.daemons.entry(number).or_insert_with(Reason::daemon_of_the_record);
         }
         let last = record.before.as_ref().map_or(&record.list, |before| &before.list).clone();
-        let state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
+        let mut state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
             Some(unfinished) => self.repair(&list, unfinished)?,
             None => State { ours: record.ours_in(&list, &self.place.boot_id), list },
         };
+        if self.was_written {
+            state.ours = PortSet::default();
+        }
         kept.given_up = record.ours.intersection(&state.list).minus(&state.ours);
         Ok((state, last, kept))
     }
@@ -288,6 +318,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             return Ok(State { ours: ours.intersection(&whole), list: whole });
         }
         // Another program wrote the list just now.
+        self.was_written = true;
         Ok(State { list: self.list.read()?, ours: PortSet::default() })
     }
 
@@ -298,7 +329,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         let less = state.without(ports);
         self.save(&less, Some(state.clone()))?;
         let is_written = self.list.replace(&state.list, &less.list.minus(&less.ours), &less.ours)?;
-        let after = self.settle(if is_written { less } else { state }, kept)?;
+        let after = self.settle(if is_written { less } else { state }, is_written, kept)?;
         if is_written {
             // Another program may have read the list before the removal, and may have written the old list again.
             kept.removed = kept.removed.union(&ports.minus(&after.list));
@@ -307,11 +338,13 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok((after, is_written))
     }
 
-    /// Reads the list after a write. If the list is not as expected, another program wrote it. Then all entries count
-    /// as entries of other programs.
-    fn settle(&mut self, expected: State, kept: &mut Kept) -> Result<State, GuardError> {
+    /// Reads the list after an attempt to write it. If the guard did not write the list, or if the list is not as
+    /// expected, another program wrote it. Then all entries count as entries of other programs.
+    fn settle(&mut self, expected: State, is_written: bool, kept: &mut Kept) -> Result<State, GuardError> {
+        self.was_written |= !is_written;
         let list = self.list.read()?;
-        let state = if list == expected.list {
+        self.was_written |= self.list.was_written();
+        let state = if list == expected.list && !self.was_written {
             expected
         } else {
             kept.given_up = kept.given_up.union(&expected.ours.intersection(&list));
@@ -332,6 +365,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.store.save(&record)?;
             self.record = Some(record);
         }
+        self.was_written = false;
         Ok(())
     }
 }
@@ -357,6 +391,10 @@ mod tests {
         beyond: u32,
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
+        /// Whether the guard notices each write of another program.
+        is_watched: bool,
+        /// Whether another program wrote the list, and the guard has not noticed it yet.
+        was_written: bool,
         renewals: u32,
         /// Whether the list is short enough for the guard to write it in one part.
         is_short: bool,
@@ -390,9 +428,13 @@ mod tests {
             if killed { Err(end()) } else { Ok(()) }
         }
 
-        /// Another program writes a list, and may need every entry in it. The guard cannot notice this write if the
-        /// record expects exactly the same list.
+        /// Another program writes a list, and may need every entry in it. Without a watch, the guard cannot notice this
+        /// write if the record expects exactly the same list.
         fn another_writes(&mut self, list: &PortSet) {
+            if self.is_watched {
+                (self.list, self.others, self.was_written) = (list.clone(), list.clone(), true);
+                return;
+            }
             let is_expected = self
                 .stored
                 .as_ref()
@@ -409,12 +451,12 @@ mod tests {
             }
         }
 
-        /// Writes a list in parts, as the guard writes the kernel's list. Events can happen between the parts.
+        /// Writes a list in parts, as the guard writes the kernel's list. An `Event` can happen between two parts.
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // Whether another program wrote during this write. If so, the record does not expect the lists of later
-            // parts.
+            // Whether another program wrote during this write. If another program wrote, the record does not expect the
+            // lists of later parts.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -456,10 +498,19 @@ mod tests {
             self.0.borrow().is_short
         }
 
+        fn watch(&mut self) -> Result<(), GuardError> {
+            self.0.borrow_mut().is_watched = true;
+            Ok(())
+        }
+
+        fn was_written(&mut self) -> bool {
+            std::mem::take(&mut self.0.borrow_mut().was_written)
+        }
+
         fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
             let mut node = self.0.borrow_mut();
             node.call()?;
-            let is_expected = node.list == *expected;
+            let is_expected = node.list == *expected && !std::mem::take(&mut node.was_written);
             if is_expected {
                 let parts = if node.is_short { vec![ports.clone()] } else { halves(ports).to_vec() };
                 node.write(false, &parts)?;
@@ -470,7 +521,7 @@ mod tests {
         fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError> {
             let mut node = self.0.borrow_mut();
             node.call()?;
-            let is_expected = node.list == *expected;
+            let is_expected = node.list == *expected && !std::mem::take(&mut node.was_written);
             if is_expected {
                 let parts = match node.is_short {
                     true => vec![first.union(then)],
@@ -632,6 +683,30 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_another_program_adds_too_stays_if_the_guard_notices_the_write() {
+        let (node, start) = (node(""), Instant::now());
+        let mut first = keeper(&node);
+        first.watch().expect("watched");
+        let another_adds = || {
+            let mut node = node.borrow_mut();
+            let list = node.list.clone();
+            node.another_writes(&list);
+        };
+        first.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        another_adds();
+        // The run fails after the guard has noticed the write, and before the guard records it.
+        let call = node.borrow().calls + 2;
+        node.borrow_mut().events.push((call, Event::Kill));
+        assert!(first.keep(&wanted("1002-1003", ""), BOUND, start).is_err());
+        let kept = first.keep(&wanted("1002-1003", ""), BOUND, start).expect("kept");
+        assert_eq!((kept.given_up, kept.ours), (ports("1002"), ports("1003")));
+        another_adds();
+        first.finish().expect("recorded");
+        let kept = keeper(&node).release().expect("released");
+        assert_eq!((kept.removed, kept.list), (ports(""), ports("1002-1003")));
+    }
+
+    #[test]
     fn a_list_that_is_overwritten_again_and_again_is_put_back_once_a_minute() {
         let (node, start) = (node("7"), Instant::now());
         let mut keeper = keeper(&node);
@@ -771,7 +846,7 @@ mod tests {
             }
             node.borrow_mut().events.clear();
             now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
-            // The first run may only repair the list. It may count entries of the guard as entries of other programs.
+            // The first run may only repair the list, and may count entries of the guard as entries of other programs.
             if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
                 guard = keeper(&node);
             }
@@ -799,8 +874,45 @@ mod tests {
             check("release")?;
         }
 
-        /// If no other program writes, a release restores the list to the state before the first run. This is true even
-        /// if the guard is killed at any moment.
+        /// Before each access of a running guard to the list or the record, another program may write any list, also
+        /// the present list. All entries of this list then belong to the other program, and no entry gets lost.
+        #[test]
+        fn no_interleaving_with_a_running_guard_loses_an_entry_that_another_program_adds_too(
+            at_first in some_ports(),
+            events in proptest::collection::vec((0..80usize, prop_oneof![
+                some_ports().prop_map(Event::Adds), some_ports().prop_map(Event::Writes),
+            ]), 0..12),
+            runs in proptest::collection::vec((some_ports(), 0..400u64), 1..12),
+        ) {
+            let node: Shared = Rc::default();
+            {
+                let mut node = node.borrow_mut();
+                node.is_short = true;
+                (node.list, node.others, node.events) = (at_first.clone(), at_first, events);
+            }
+            let mut now = Instant::now();
+            let mut guard = keeper(&node);
+            guard.watch().expect("watched");
+            let check = |ours: &PortSet| {
+                let node = node.borrow();
+                let gone = node.others.minus(&node.list);
+                prop_assert!(gone.is_empty(), "{gone} of others are gone: {node:?}");
+                let both = ours.intersection(&node.others);
+                prop_assert!(both.is_empty() || node.was_written, "{both} of others are ours: {node:?}");
+                Ok(())
+            };
+            for (ports, seconds) in runs {
+                now += Duration::from_secs(seconds);
+                let kept = guard.keep(&wanted(&ports.to_string(), ""), TIGHT, now).expect("nobody kills it");
+                check(&kept.ours)?;
+            }
+            guard.finish().expect("nobody kills it");
+            guard.release().expect("nobody kills it");
+            check(&PortSet::default())?;
+        }
+
+        /// If no other program writes, a release restores the list to the state before the first run. A kill of the
+        /// guard at any moment does not change this result.
         #[test]
         fn a_release_leaves_the_list_as_it_was(
             at_first in some_ports(),

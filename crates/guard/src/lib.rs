@@ -17,8 +17,14 @@
 //!   the same moment, one addition can get lost. In a test, another process added entries without a pause, and 14 of
 //!   32,140 additions got lost.
 //!
-//! The guard does not use inotify. inotify reports that a process wrote the list (`IN_MODIFY`), but not which entries
-//! the process wrote.
+//! A running guard watches the list with inotify. The kernel reports each write of the list (`IN_MODIFY`), even if the
+//! write changes no port. The kernel does not report which entries the process wrote. So after a write of another
+//! program, all present entries belong to other programs. The guard does not notice a write that changes no port in
+//! these cases:
+//!
+//! - No guard runs, or the guard is killed before its next run. The guard runs at least every 30 seconds.
+//! - The process writes through another instance of procfs. Each container has its own instance.
+//! - The process writes within the microseconds of the guard's own write.
 //!
 //! Between two steps of the guard, another program can write, the guard can be killed, or the node can boot:
 //!
@@ -26,17 +32,17 @@
 //! |---|---|
 //! | Another program adds an entry while the guard adds an entry. | Both entries stay, because the guard's write only adds. If both writes run within a microsecond, one entry can get lost. If the guard's entry is lost, the guard adds it again. |
 //! | After the guard has read the list, and before it writes, another program adds the same port. | The list does not show who added the port. The port counts as an entry of the guard. |
-//! | Another program adds a port that the guard has already added. | The list does not change. The guard removes the port when the guard no longer needs it. |
+//! | Another program adds a port that the guard has already added. | The list does not change. If the guard notices the write, all present entries now belong to other programs. Otherwise the guard removes the port when the guard no longer needs it. |
 //! | Another program adds an entry between any two runs. | The list differs from the record. All present entries now belong to other programs. |
 //! | Another program writes a list that contains a port of the guard. | All present entries now belong to other programs. The port stays reserved even if the guard no longer needs it. |
 //! | Another program reads the list and writes it with more entries. | All present entries now belong to other programs, because the list does not show which of them this program needs. |
-//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show who wrote it. The guard's entries stay the guard's entries. |
-//! | Another program writes a list without the guard's entries. | The guard adds its entries again, and reports the loss. The first time, it adds the entries immediately. Later, it adds entries at most once a minute. |
-//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The two calls are some microseconds apart. To make this loss rare, the guard removes ports at most once a minute. If a needed port has no space, the guard removes ports at most once in ten seconds. |
-//! | The guard is killed during a long write, which has several parts. | The record has the states before and after the write. The next run adds the entries that are in both states. The guard's entries stay the guard's entries. |
+//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | If the guard notices the write, all present entries now belong to other programs. Otherwise the guard's entries still count as entries of the guard. |
+//! | Another program writes a list without the guard's entries. | The guard adds its entries again, and reports the loss. The first time, the guard adds the entries immediately. Later, the guard adds lost entries at most once a minute. |
+//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The two calls are some microseconds apart. To make this loss rare, the guard removes ports at most once a minute. If the limit for reserved ports leaves no space for a needed port, the guard removes ports at most once in ten seconds. |
+//! | The guard is killed during a long write, which has several parts. | The record has the states before and after the write. The next run adds the entries that are in both states. The guard's entries still count as entries of the guard. |
 //! | The guard is killed during a long write, and another program writes before the next run. | The long write removed entries of other programs. The next run adds these entries again. All entries then belong to other programs. If all entries of the list are in the record, the guard does not notice that another program wrote. |
-//! | The guard is killed after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list shows which state is true. If the list equals neither state, another program wrote the list. |
-//! | The guard is killed after it wrote the list. | The list shows that the state after the write is true. |
+//! | The guard is killed after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list equals the state before the write, so the guard uses this state. If the list equals neither state, another program wrote the list. |
+//! | The guard is killed after it wrote the list. | The list equals the state after the write, so the guard uses this state. |
 //! | The guard is killed after it wrote the record, and before it wrote the list. At that moment, another program adds the same ports. | The list does not show who added the ports. The ports count as entries of the guard. |
 //! | The guard is killed while it writes the record. | The record is a new file that replaces the old file. So one complete file always exists. |
 //! | The node boots. | The list is empty or has the entries that a program wrote at the boot. The record is from an earlier boot, and the guard ignores it. |
@@ -61,6 +67,7 @@ mod list;
 mod plan;
 mod record;
 mod wanted;
+mod watch;
 
 pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE, RENEWAL};
 pub use list::{KernelList, List};
@@ -80,6 +87,8 @@ pub enum GuardError {
     Read { path: PathBuf, error: io::Error },
     #[error("cannot write {path}: {error}; wanted a writable file and the user root", path = .path.display())]
     Write { path: PathBuf, error: io::Error },
+    #[error("cannot watch {path}: {error}", path = .path.display())]
+    Watch { path: PathBuf, error: io::Error },
     #[error("{path} has {text:?}, wanted ports like 2703,30000-32767", path = .path.display())]
     Malformed { path: PathBuf, text: String },
     #[error("cannot read the guard's record {path}: {error}", path = .path.display())]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::GuardError;
+use super::{GuardError, watch::Watch};
 use portreeve_facts::{PortSet, text};
 
 /// The size of the read buffer, in bytes. The longest list that the kernel prints has 32,768 ports that are not
@@ -31,52 +31,70 @@ pub trait List {
     /// If the list cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds `ports` if the list equals `expected`, and returns whether it added them. An entry can get lost only if two
-    /// programs add entries within a microsecond.
+    /// Lets [`Self::was_written`] notice writes of other programs from now on. A second call changes nothing.
+    ///
+    /// # Errors
+    /// If the list cannot be watched.
+    fn watch(&mut self) -> Result<(), GuardError>;
+
+    /// Whether another program wrote the list since the last call, even if the write changed no port. Always false
+    /// before [`Self::watch`].
+    fn was_written(&mut self) -> bool;
+
+    /// Adds `ports` if the list equals `expected` and another program did not write it. Returns whether the ports were
+    /// added. An entry can get lost only if two programs add entries within a microsecond.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
-    /// If the list equals `expected`, replaces the list by the ports in `first` and `then`. Returns whether the list
-    /// was equal. A long list is written in parts: first the parts of `first`.
+    /// If the list equals `expected` and another program did not write it, replaces the list by the ports in `first`
+    /// and `then`. Returns whether the list was replaced. A long list is written in parts: first the parts of `first`.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
-    /// Whether the guard can write these ports in one part. If so, other processes see either the old or the new list.
+    /// Whether the guard can write these ports in one part. If the guard writes only one part, other processes see
+    /// either the old or the new list.
     fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 
 /// `/proc/sys/net/ipv4/ip_local_reserved_ports`. The list belongs to the network namespace of the thread that opens the
 /// file.
-#[derive(Clone, Debug)]
-pub struct KernelList(PathBuf);
+#[derive(Debug)]
+pub struct KernelList {
+    path: PathBuf,
+    watch: Option<Watch>,
+}
 
 impl KernelList {
     /// The list in `directory`, which has the form of `/proc/sys/net`.
     pub fn below(directory: &Path) -> Self {
-        Self(directory.join("ipv4/ip_local_reserved_ports"))
+        Self { path: directory.join("ipv4/ip_local_reserved_ports"), watch: None }
     }
 
     fn open(&self) -> Result<File, GuardError> {
-        OpenOptions::new().write(true).open(&self.0).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => GuardError::NoList(self.0.clone()),
+        OpenOptions::new().write(true).open(&self.path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => GuardError::NoList(self.path.clone()),
             _ => self.not_written(error),
         })
     }
 
     fn not_written(&self, error: io::Error) -> GuardError {
-        GuardError::Write { path: self.0.clone(), error }
+        GuardError::Write { path: self.path.clone(), error }
     }
 
     fn write_over(&mut self, expected: &PortSet, parts: &[String], offset: u64) -> Result<bool, GuardError> {
         let file = self.open()?;
-        if self.read()? != *expected {
+        if self.read()? != *expected || self.was_written() {
             return Ok(false);
         }
-        self.write(&file, parts, offset).map(|()| true)
+        let written = self.write(&file, parts, offset);
+        // Drops the events of this write. The events do not show which process wrote, so a write of another program
+        // within these microseconds is not noticed.
+        self.was_written();
+        written.map(|()| true)
     }
 
     fn write(&self, file: &File, parts: &[String], offset: u64) -> Result<(), GuardError> {
@@ -126,17 +144,29 @@ impl List for KernelList {
             bytes.truncate(length);
             Ok(bytes)
         };
-        let bytes = File::open(&self.0).and_then(read).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => GuardError::NoList(self.0.clone()),
-            _ => GuardError::Read { path: self.0.clone(), error },
+        let bytes = File::open(&self.path).and_then(read).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => GuardError::NoList(self.path.clone()),
+            _ => GuardError::Read { path: self.path.clone(), error },
         })?;
         let content = String::from_utf8_lossy(&bytes);
-        let malformed = || GuardError::Malformed { path: self.0.clone(), text: text::clean(content.trim(), 64) };
+        let malformed = || GuardError::Malformed { path: self.path.clone(), text: text::clean(content.trim(), 64) };
         content.parse().map_err(|_| malformed())
     }
 
     fn require_writable(&mut self) -> Result<(), GuardError> {
         self.open().map(drop)
+    }
+
+    fn watch(&mut self) -> Result<(), GuardError> {
+        if self.watch.is_none() {
+            let failed = |error| GuardError::Watch { path: self.path.clone(), error };
+            self.watch = Some(Watch::start(&self.path).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn was_written(&mut self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::was_written)
     }
 
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
@@ -182,5 +212,29 @@ mod tests {
         let error = list.read().expect_err("malformed").to_string();
         assert!(error.contains("<html>") && error.ends_with("wanted ports like 2703,30000-32767"), "{error}");
         assert!(!error.contains('\u{1b}'), "{error}");
+    }
+
+    #[test]
+    fn a_write_of_another_program_is_noticed_even_if_it_changes_no_port_and_a_write_of_the_guard_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut list = KernelList::below(directory.path());
+        assert!(matches!(list.watch(), Err(GuardError::Watch { .. })), "there is no file");
+        let path = directory.path().join("ipv4/ip_local_reserved_ports");
+        std::fs::create_dir(directory.path().join("ipv4")).expect("a directory");
+        let ports = |text: &str| text.parse::<PortSet>().expect("ports");
+        let another_writes = || std::fs::write(&path, "7\n").expect("a file");
+        another_writes();
+        list.watch().expect("there is a file");
+        assert!(!list.was_written(), "the write was before the watch");
+        for _ in 0..2 {
+            another_writes();
+            list.watch().expect("a second call changes nothing");
+        }
+        assert_eq!((list.was_written(), list.was_written()), (true, false));
+        let mut replace = |by: &str| list.replace(&ports("7"), &ports(by), &ports("")).expect("a file");
+        another_writes();
+        assert!(!replace("9"), "another program may need port 7");
+        assert!(replace("9"));
+        assert_eq!((list.read().expect("a file"), list.was_written()), (ports("9"), false));
     }
 }

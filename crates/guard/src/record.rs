@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::GuardError;
 use portreeve_facts::PortSet;
 
-/// The longest record that the guard reads, in bytes. A record of all ports is shorter.
+/// The longest record that the guard reads, in bytes. A record of all ports is shorter than this limit.
 const LONGEST: u64 = 16 << 20;
 
 /// The number of attempts to take the lock, with a pause after each attempt. A call of [`unrenewed_for`] can hold the
@@ -89,8 +89,8 @@ impl Record {
     }
 }
 
-/// A write in several parts during which the guard was killed. The list has neither the state before the write nor the
-/// state after it.
+/// A write that a killed guard did not finish. The guard writes a long list in several parts. The list has neither the
+/// state before the write nor the state after the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
     /// The entries that are in both states, but not in the list. If another program also wrote, entries of the guard
@@ -149,13 +149,14 @@ pub trait Store {
     fn clear(&mut self) -> Result<(), GuardError>;
 }
 
-/// The file of the record, and a separate file for the lock. The record's file is replaced at each write, so it cannot
-/// carry the lock.
+/// The file of the record, and a separate file for the lock. Each write replaces the record's file, so a lock on the
+/// record's file would be lost.
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
     /// The open lock file. The kernel releases the lock whenever the process ends. The file's modification time is the
-    /// time of the last successful run. Before the first run, it is the time at which the guard started.
+    /// time of the last successful run. Before the first run, the modification time is the time at which the guard
+    /// started.
     lock: File,
 }
 
@@ -178,8 +179,8 @@ fn take(path: &Path) -> Result<File, GuardError> {
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) if is_at(&lock, path).map_err(failed)? => {
-                // The lock file may have the modification time of an earlier guard. With that time, the new guard would
-                // look stuck before its first run.
+                // The lock file may have the modification time of an earlier guard. With the old time, the new guard
+                // would look stuck before its first run.
                 lock.set_modified(SystemTime::now()).map_err(failed)?;
                 return Ok(lock);
             }

@@ -17,7 +17,7 @@ pub enum Class {
     HostNetworkPod,
     /// A hostPort of a pod.
     HostPort,
-    /// A port of a daemon of the node.
+    /// A port of a daemon or a tunnel of the node.
     Daemon,
 }
 
@@ -42,7 +42,7 @@ impl Class {
 pub struct Reason {
     /// The kind of the reason.
     pub class: Class,
-    /// `namespace/name` of the Service or the pod, or the name of the daemon.
+    /// `namespace/name` of the Service or the pod, or the name of the daemon or tunnel.
     pub whose: String,
 }
 
@@ -60,9 +60,9 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reason for a port of a daemon from the record. The record does not contain names of daemons.
+    /// The reason for a port of a daemon or tunnel from the record. The record has no names.
     pub(super) fn daemon_of_the_record() -> Self {
-        Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
+        Self { class: Class::Daemon, whose: "a daemon or tunnel that had this port".to_owned() }
     }
 }
 
@@ -89,16 +89,18 @@ impl Wanted {
     /// The ports that the node needs, according to a scan.
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        match round.allocated() {
-            Ok(allocated) => all.extend(allocated.iter().map(|(number, (service, port))| {
-                let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
-                (*number, class, format!("{}/{}", service.namespace, service.name))
+        match round.allocated().get() {
+            Ok(allocated) => all.extend(allocated.ports().flat_map(|(number, holders)| {
+                holders.iter().map(move |(service, port)| {
+                    let class = if port.is_some() { Class::NodePort } else { Class::HealthCheck };
+                    (number, class, format!("{}/{}", service.namespace, service.name))
+                })
             })),
             Err(gap) => unread.push(gap),
         }
         // All hostPorts, also those without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
         // so the port must be free at that time.
-        match round.host_ports() {
+        match round.host_ports().get() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
             })),
@@ -112,7 +114,7 @@ impl Wanted {
             let needs = needs.iter().filter(|need| need.is_to_reserve(number));
             all.extend(needs.filter_map(|need| of_need(number, *need)));
         }
-        unread.extend(round.needs().with(&[Source::Listeners, Source::ProxyConfig]).err());
+        unread.extend(round.needs().with(&[Source::Listeners, Source::ProxyConfig, Source::Addresses]).err());
         unread.extend(round.now.kernel.no_udp.clone());
         unread.extend(round.now.cluster.rejected.iter().filter(|gap| hides_ports(gap)).cloned());
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
@@ -133,7 +135,7 @@ impl Wanted {
             class.is_none_or(|class| match gap.source {
                 Source::Services => matches!(class, Class::NodePort | Class::HealthCheck),
                 Source::Pods | Source::Nodes => matches!(class, Class::HostNetworkPod | Class::HostPort),
-                Source::Listeners | Source::ProxyConfig => class == Class::Daemon,
+                Source::Listeners | Source::ProxyConfig | Source::Addresses => class == Class::Daemon,
                 _ => true,
             })
         })
@@ -168,6 +170,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
         Need::HostPort(pod, _) => of(Class::HostPort, pod),
         Need::ProxyMetrics | Need::ProxyHealth(_) => (Class::Daemon, "kube-proxy".to_owned()),
         Need::Daemon(_) => (Class::Daemon, daemon_on(number).to_owned()),
+        Need::Tunnel(link) => (Class::Daemon, format!("tunnel {}", link.name)),
         Need::Reported(..) | Need::Waiting(..) | Need::HealthCheck(_) | Need::Agent(_) => return None,
     };
     Some((number, class, owner))
@@ -269,6 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn the_port_of_a_tunnel_is_wanted_whether_the_tunnel_is_up_or_down() {
+        for up in [true, false] {
+            let own_port = Snapshot::healthy().tunnel("vxlan.own", "vxlan", 40789, |link| link.up = up);
+            assert!(lines(&own_port).contains(&"40789 port of tunnel vxlan.own".to_owned()), "{up}");
+            let wireguard = Snapshot::healthy().listens_udp("0.0.0.0:51871");
+            let wireguard = wireguard.tunnel("cilium_wg0", "wireguard", 1, |it| (it.up, it.udp_port) = (up, None));
+            assert!(lines(&wireguard).contains(&"51871 port of tunnel cilium_wg0".to_owned()), "{up}");
+        }
+    }
+
+    #[test]
     fn the_most_important_reason_counts_whatever_the_order() {
         let both = world(|pod| pod.ports.push(ContainerPort { port: 30080, ..PORT }));
         assert_eq!(wanted(&both).ports[&30080].class, Class::NodePort);
@@ -287,10 +301,11 @@ mod tests {
     #[test]
     fn unread_input_is_reported_and_what_is_known_stays() {
         type Lose = fn(&mut Snapshot);
-        let sources: [(Source, Lose); 5] = [
+        let sources: [(Source, Lose); 6] = [
             (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
             (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotRequested)),
             (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
+            (Source::Addresses, |world| world.kernel.interfaces = gap(Source::Addresses, Why::Torn)),
             (Source::Nodes, |world| world.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, ""))),
             (Source::ProxyConfig, |world| {
                 *world = world.clone().with_config(|it| it.healthz_bind_address = Some("nowhere".to_owned()));

@@ -33,8 +33,8 @@ pub struct Cgroups {
 
 impl Cgroups {
     /// Finds the mount that shows the most cgroups. `root` is the mount of the host's root directory. The function
-    /// first tries `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. Then it tries all
-    /// cgroup2 mounts of this process.
+    /// first tries `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. Then the function
+    /// tries all cgroup2 mounts of this process.
     pub fn find(root: &Path) -> Self {
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
         let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
@@ -146,8 +146,8 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
 }
 
 /// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The function uses the path of cgroup2 if this path
-/// names a pod. Otherwise it uses a path of version 1 that names a pod: the kubelet uses equal names in both versions.
-/// If no path names a pod, it uses the path of cgroup2 or of systemd's hierarchy.
+/// names a pod. Otherwise the function uses a path of version 1 that names a pod: the kubelet uses equal names in both
+/// versions. If no path names a pod, the function uses the path of cgroup2 or of systemd's hierarchy.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
@@ -158,8 +158,8 @@ pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     text.lines().filter_map(path).find(|cgroup| cgroup.pod.is_some()).or(unified).or_else(|| named("name=systemd"))
 }
 
-/// The hierarchy in a line of `/proc/<pid>/cgroup`. It is empty for cgroup2 (`0::/`). Otherwise it is a list of
-/// controllers or a name (`1:name=systemd:/`).
+/// The hierarchy in a line of `/proc/<pid>/cgroup`. For cgroup2, this text is empty (`0::/`). For version 1, this text
+/// is a list of controllers or a name (`1:name=systemd:/`).
 fn hierarchy_of(line: &str) -> Option<&str> {
     line.split(':').nth(1)
 }

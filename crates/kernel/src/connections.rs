@@ -103,9 +103,9 @@ impl Sockets {
         Ok(found)
     }
 
-    /// Finds the peers that are servers, for clients on `contested` ports without a listener. If there are no such
-    /// clients, this walk is skipped. If `lists_bound` is true, also adds the sockets that are bound to `contested`
-    /// ports without a listener, but neither listen nor connect.
+    /// Finds the peers that are servers, for clients on `contested` ports without a listener. Without clients on these
+    /// ports, the walk for servers is skipped. If `lists_bound` is true, the function also adds the sockets that are
+    /// bound to `contested` ports without a listener. These sockets neither listen nor connect.
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Clients`] when TCP cannot be read.
@@ -160,7 +160,8 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// Adds the clients of SCTP. TCP and UDP have their own walk, because rules do not count ephemeral ports of SCTP.
+    /// Adds the clients of SCTP. The first walk has only TCP and UDP, because rules do not count ephemeral ports of
+    /// SCTP.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -201,8 +202,8 @@ struct KeptClients {
 }
 
 impl KeptClients {
-    /// Keeps a client socket. If there is no space, drops a socket of the last rank. Sockets in SYN-SENT and UDP
-    /// sockets have the first rank, and accepted connections have the last rank.
+    /// Keeps a client socket. If there is no space, the function drops a socket of the last rank. Sockets in SYN-SENT
+    /// and UDP sockets have the first rank, and accepted connections have the last rank.
     fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
         let rank = match record {
             Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,

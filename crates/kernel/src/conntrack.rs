@@ -74,14 +74,14 @@ const SRC_NAT: u32 = 1 << 4;
 /// `TCP_CONNTRACK_SYN_SENT`.
 const SYN_SENT: u8 = 1;
 
-/// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may have `taken` answers,
-/// the function lists the flows without an answer on `wanted.client_ports`. The function counts the flows on
-/// `wanted.masquerade_ports`. If ports are scarce (`pressed`), it also counts pools of source ports. `counted` has the
-/// counts of earlier scans, because not every scan counts.
+/// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may take the answers to
+/// flows (`taken`), the function lists the flows without an answer on `wanted.client_ports`. The function counts the
+/// flows on `wanted.masquerade_ports`. If ports are scarce (`pressed`), the function also counts pools of source ports.
+/// `counted` has the counts of earlier scans, because not every scan counts.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. `NotSupported` if the kernel does not track flows: in this case, a request
-/// would load the module, so none is sent. `NotRequested` if no caller needs a count or a list.
+/// `NotPermitted` without the capability. `NotSupported` if the kernel does not track flows. The function then sends no
+/// request, because a request would load the module. `NotRequested` if no caller needs a count or a list.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -324,7 +324,7 @@ impl Tuple {
     }
 }
 
-/// The protocol with this number. `None` if no Service can have it.
+/// The protocol with this number. `None` if no Service can have the protocol.
 pub(crate) fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     match i32::from(number) {
         IPPROTO_TCP => Some(Protocol::Tcp),
@@ -362,6 +362,26 @@ mod tests {
             assert!(read.is_err(), "there is no table");
             assert_eq!(counted.pools.is_some(), kept);
         }
+    }
+
+    #[test]
+    fn ports_may_lack_if_the_kernel_tracks_many_flows_or_dropped_a_packet_of_some() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: String| {
+            let path = tree.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let may_lack = |flows: u64, failed: &str| {
+            write("proc/sys/net/netfilter/nf_conntrack_count", format!("{flows}\n"));
+            let lines = format!("entries insert_failed drop\n00000001 00000000 0000000f\n00000001 {failed} 00000000\n");
+            write("proc/net/stat/nf_conntrack", lines);
+            may_lack_ports(&Root::at(tree.path().into()))
+        };
+        let (none, some) = ("00000000", "0000000a");
+        assert_eq!([PRESSED - 1, PRESSED].map(|flows| may_lack(flows, none)), [false, true]);
+        assert_eq!([u64::from(POOL) - 1, POOL.into()].map(|flows| may_lack(flows, some)), [false, true]);
+        assert!(!may_lack_ports(&Root::at("/nonexistent".into())));
     }
 
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
@@ -451,7 +471,7 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, true)));
         for length in 0..body.len() {
-            // The two tuples and the status are enough for a flow. The parser can do without the attributes after them.
+            // The two tuples and the status are enough for a flow. The parser does not need the later attributes.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }

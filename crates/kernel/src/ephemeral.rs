@@ -23,8 +23,9 @@ pub struct Counting<'a> {
     pub at_most: Option<u32>,
     /// If `at_most` is smaller than this number, the walk over sockets is skipped.
     pub worth_walking: u32,
-    /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT. With 2, a
-    /// new connection can take such a port on loopback. Ports that a new connection can take are not counted.
+    /// `net.ipv4.tcp_tw_reuse`, if it could be read. With the value 1, a new connection can take any port in TIME_WAIT.
+    /// With the value 2, a new connection can take a port in TIME_WAIT only on loopback. Ports that a new connection
+    /// can take are not counted.
     pub tcp_tw_reuse: Option<u8>,
 }
 
@@ -136,7 +137,7 @@ impl Tally {
         }
         self.walked += 1;
         let destination = Destination::of(record);
-        // Most sockets have the destination of an earlier socket, and need only this search.
+        // Most sockets have the same destination as an earlier socket, and need only one search in the table.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -155,8 +156,8 @@ impl Tally {
         }
     }
 
-    /// A tally for a second walk. It has the destinations that may be the busiest, with the count zero. `None` if the
-    /// first tally is exact, or if every destination uses too few ports for a finding.
+    /// A tally for a second walk, with the destinations that may be the busiest. Each count begins at zero. `None` if
+    /// the first tally is exact, or if every destination uses too few ports for a finding.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;

@@ -24,8 +24,9 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
     answers
 }
 
-/// The addresses on which a proxy of this host may listen. The two loopback addresses come first. Then follows the
-/// first address of each family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
+/// The addresses on which a proxy of this host may listen. The two loopback addresses come first. After the loopback
+/// addresses, the list has the first address of each family that other hosts could use. A proxy with nodePortAddresses
+/// may not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);

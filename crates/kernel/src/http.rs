@@ -14,14 +14,14 @@ use tokio::{net::TcpStream, time::timeout};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// The longest wait for an answer. A proxy usually answers on loopback in a millisecond. A proxy that needs more than
-/// this time hangs.
+/// The longest wait for an answer. A proxy usually answers on loopback in a millisecond. If a proxy needs longer than
+/// `PATIENCE`, the proxy hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The greatest length of headers that are read, in bytes. Components of Kubernetes send less.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// An HTTP answer. Its status may be an error.
+/// An HTTP answer, with any status.
 pub struct Answer {
     /// `address/path`, for messages.
     pub place: String,
@@ -110,8 +110,8 @@ async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(Status
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection ended before the answer was read. If it ended with an error, the answer contains the error,
-        // too.
+        // The connection ended before the answer was read. If the connection ended with an error, the answer contains
+        // the error, too.
         _ = &mut connection => answer.await,
     }
 }

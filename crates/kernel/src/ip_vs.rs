@@ -17,9 +17,9 @@ pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`. Keeps the first 4,096 connections. Also keeps each
-/// connection to which IPVS gave the answer of a flow in `unanswered`. The client of this connection is the server of
-/// the flow.
+/// Reads connections whose virtual server has one of `ports`. Keeps the first 4,096 connections. Also keeps a
+/// connection if IPVS treated the answer of a flow as a new connection. `unanswered` has the flow, and the flow's
+/// server is the client of the connection.
 ///
 /// # Errors
 /// As [`servers`].
@@ -124,8 +124,8 @@ mod tests {
     use portreeve_facts::{PortRange, Why};
     use proptest::prelude::*;
 
-    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`. The last two servers are written by hand in
-    // the format of ip_vs_ctl.c. One of these two is a firewall mark.
+    // Linux 6.1 with kube-proxy 1.36.3 in ipvs mode: `cat /proc/net/ip_vs`. The last two entries, a firewall mark and
+    // an IPv6 server, are written by hand in the format of ip_vs_ctl.c.
     const SERVERS: &str = "\
 IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags

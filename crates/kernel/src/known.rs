@@ -31,7 +31,7 @@ pub struct Known {
     pub(super) flows: FlowCounts,
 }
 
-/// Links, addresses and gateways of the last scan. Scans use them until the kernel reports a change.
+/// Links, addresses and gateways of the last scan. Later scans use these facts until the kernel reports a change.
 ///
 /// In ipvs mode, a node has an address for every Service. Reading ten thousand addresses takes about 5 ms, nearly all
 /// of it in the kernel. A check for changes takes microseconds.
@@ -77,7 +77,8 @@ pub(super) struct KnownProcess {
     scans: u8,
     /// The inode of the process's network namespace.
     pub(super) network: Option<u64>,
-    /// The process's control group. `None` before it is read, `Some(None)` if its path has no pod.
+    /// The process's control group. `None` if the group was not read yet, `Some(None)` if the path of the group has no
+    /// pod.
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 

@@ -30,8 +30,8 @@ const LEGACY: [(&str, &str); 2] = [("ip", "ip_tables_names"), ("ip6", "ip6_table
 /// conntrack does not track. Chains of single objects are left out.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. If the kernel lacks nf_tables or legacy iptables, their list of tables is
-/// empty.
+/// Returns a `Gap` with `NotPermitted` if the process lacks the capability NET_ADMIN. If the kernel lacks nf_tables or
+/// legacy iptables, their list of tables is empty.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter);
@@ -71,7 +71,7 @@ fn request(what: &'static str, kind: u16) -> Request<'static> {
 /// The family and the name of the table in a message about a table.
 ///
 /// # Errors
-/// Attributes that are cut or missing.
+/// Returns `Malformed` if attributes are cut or missing.
 pub fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWTABLE {
         return Ok(None);
@@ -82,7 +82,7 @@ pub fn table(message: &Message<'_>) -> Result<Option<String>, Malformed> {
 /// The name of the chain in a message about a chain.
 ///
 /// # Errors
-/// Attributes that are cut or missing.
+/// Returns `Malformed` if attributes are cut or missing.
 pub fn chain(message: &Message<'_>) -> Result<Option<String>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);

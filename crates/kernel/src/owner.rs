@@ -111,8 +111,8 @@ impl Owners {
     }
 
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
-        // A socket in FIN_WAIT2 without an inode waits for the peer's FIN. Like a socket in TIME_WAIT, it has no
-        // process any more.
+        // A socket in FIN_WAIT2 without an inode waits for the peer's FIN. Like a socket in TIME_WAIT, this socket has
+        // no process any more.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
         }

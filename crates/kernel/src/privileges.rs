@@ -8,7 +8,7 @@ const USED: [(u32, &str); 5] =
     [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
 /// The names of the capabilities in [`USED`] that the calling thread has. The list is empty if the capabilities cannot
-/// be read. Even then, the `Gap` of a reader names the missing capability.
+/// be read. If this list is empty, the `Gap` of a reader still names the missing capability.
 pub(super) fn read() -> Vec<String> {
     status().map(|status| effective(&status)).unwrap_or_default()
 }

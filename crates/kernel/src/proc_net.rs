@@ -18,8 +18,8 @@ use portreeve_facts::{Family, Gap, Protocol, State, Why};
 /// The greatest length of a line, in bytes. The kernel pads lines to 150 bytes, and lines of IPv6 to 180 bytes.
 const LINE: u64 = 512;
 
-/// The longest table that is read, in bytes. It has about three million sockets. A longer table is cut, and so it is
-/// malformed.
+/// The longest table that is read, in bytes. A table of this length has about three million sockets. A longer table is
+/// cut, and so the longer table is malformed.
 const LONGEST: u64 = 512 * 1024 * 1024;
 
 /// A word of the first line of a table. The kernel writes this line even into an empty table. A file without this line
@@ -103,7 +103,7 @@ pub fn read(
         let record = text.and_then(|text| parse(text, protocol, family));
         let malformed = || (Why::Malformed, format!("line {number} is not a socket in the format of /proc/net"));
         let record = record.ok_or_else(malformed)?;
-        // An entry in SYN_RECV without an inode is a connection request at a listener. It is not a socket yet.
+        // An entry in SYN_RECV without an inode is a connection request at a listener, and not a socket.
         if record.state != State::SynRecv || record.inode != 0 {
             each(&record);
         }
@@ -155,7 +155,7 @@ mod tests {
     use crate::record::States;
     use portreeve_facts::Source;
 
-    // Made by hand after `get_tcp4_sock` and `get_tcp6_sock`, on a little-endian machine.
+    // Written by hand, in the format that `get_tcp4_sock` and `get_tcp6_sock` have on a little-endian machine.
     const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
         \u{20}  0: 0100007F:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n\
         \u{20}  1: 0100000A:9C40 09020A0A:01BB 02 00000001:00000000 01:00000AF5 00000003  1000        0 4712 2 0 800 1 7\n\

@@ -1,5 +1,5 @@
-//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c). Portreeve reads them if the kernel has loaded
-//! SCTP, but not the module that reports SCTP sockets.
+//! SCTP sockets as text, from the files `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c). Portreeve reads these files if
+//! SCTP is loaded, but the kernel module that reports SCTP sockets is not loaded.
 
 use std::{io::BufRead, net::IpAddr, path::Path};
 
@@ -15,8 +15,8 @@ const HEADING: &str = "LPORT";
 /// Gives `take` each socket of the tables in `net`. Skips a table that cannot have a requested state.
 ///
 /// # Errors
-/// `NotSupported` if the tables are absent, because SCTP is not loaded; `NotPermitted`, or `Malformed` with file and
-/// line.
+/// Returns a `Gap`. The `Gap` is `NotSupported` if the tables are absent, because SCTP is not loaded. Without the right
+/// to read a table, the `Gap` is `NotPermitted`. For a malformed table, the `Gap` is `Malformed`, with file and line.
 pub fn walk(net: &Path, request: &SocketRequest<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
     if request.states.contains(State::Listen) {
         let path = net.join("sctp/eps");
@@ -68,7 +68,7 @@ pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
 }
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
-/// before the address in use. `Some(None)` if [`State`] lacks the state of the association.
+/// before the address in use. `Some(None)` if [`State`] has no variant for the state of the association.
 pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;

@@ -54,9 +54,9 @@ impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
-        // An IPv6 socket that is bound to `::ffff:a.b.c.d` serves IPv4. Its local address is stored as IPv4, because
-        // all other code compares IPv4 addresses. The two addresses of a connection stay in the kernel's form: code
-        // that compares addresses converts both.
+        // An IPv6 socket that is bound to `::ffff:a.b.c.d` serves IPv4. The local address of this socket is stored as
+        // IPv4, because all other code compares IPv4 addresses. The two addresses of a connection stay in the kernel's
+        // form: code that compares addresses converts both.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,

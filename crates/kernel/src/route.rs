@@ -1,6 +1,6 @@
 //! Links, addresses and default gateways over rtnetlink (rtnetlink(7)).
 //!
-//! The crate `netlink-packet-route` has the messages and their attributes. Its parsers of `LinkMessage`,
+//! The crate `netlink-packet-route` has the messages and their attributes. The crate's parsers of `LinkMessage`,
 //! `AddressMessage` and `RouteMessage` fail on a whole message if one attribute has an unexpected form. So a change in
 //! a later kernel could make the addresses of the node unread. This reader uses only the parsers of single attributes,
 //! for the attributes that Portreeve needs.
@@ -224,8 +224,8 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The name of an option in ip-link(8). VXLAN devices can share a socket only if they agree on this option. The same is
-/// true for `external`, which has its own field.
+/// The name of an option in ip-link(8). VXLAN devices can share a socket only if the option is equal on all these
+/// devices. The option `external` must also be equal, and has its own field in `Tunnel`.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),

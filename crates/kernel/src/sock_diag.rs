@@ -9,7 +9,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
 
-/// A request for sockets of the two families. Only TCP has this kind of request.
+/// A request for the TCP sockets of the two families. UDP and SCTP need one request for each family.
 const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
@@ -39,8 +39,8 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// during the walk, `each` may get a socket twice.
 ///
 /// # Errors
-/// As for the dump of a connection, in `netlink/connection.rs`. `NotSupported` if the kernel has no diag module for the
-/// protocol.
+/// The errors of a dump of a connection, in `netlink/connection.rs`. `NotSupported` if the kernel has no diag module
+/// for the protocol.
 pub fn walk<T: Clone>(
     connection: &mut SockDiagConnection,
     request: &SocketRequest<'_>,
@@ -60,7 +60,7 @@ pub fn walk<T: Clone>(
             body: &body,
             absent: None,
         };
-        // Each dump starts with a copy. So after a torn dump, the sockets of earlier dumps are still there.
+        // Each attempt starts with a copy of `collected`. So a torn dump does not lose the sockets of earlier dumps.
         collected = connection.dump(
             &dump,
             || collected.clone(),
@@ -90,7 +90,8 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
     let filter = of(request.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
         .or_else(|| of(request.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
-    // The states of SCTP associations have other numbers. For SCTP, the kernel compares only LISTEN.
+    // The states of SCTP associations have other numbers. For SCTP, the kernel reads only LISTEN from the requested
+    // states.
     let states = request.states.0.to_ne_bytes();
     let finish = |mut body: Vec<u8>| {
         body.extend(filter.iter().flatten());
@@ -110,8 +111,8 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
 }
 
 /// At most [`RANGES`] ranges that contain all of `ports`. Between the ranges are the longest runs of ports that are not
-/// in `ports`. With these ranges, the kernel drops most other sockets after a few comparisons, which is faster than to
-/// send and parse them.
+/// in `ports`. The kernel compares each socket with a few ranges, and drops most sockets on other ports. To send and
+/// parse these sockets would take longer.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
@@ -127,8 +128,9 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
 /// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
 /// tests, *at least* and *at most*, are for local ports or for ports of peers. A test has two words. The first word has
 /// the operation and its jumps. The jump field of the second word is the port. A socket matches if the program reaches
-/// its end, and does not match if the program jumps beyond its end. `inet_diag_bc_audit` requires a straight path after
-/// each match, so each range ends with a jump to the end.
+/// its end, and does not match if the program jumps beyond its end. `inet_diag_bc_audit` requires that the `yes` jumps
+/// pass through the start of every range. So each range, except the last, ends with a separate jump to the end of the
+/// program.
 fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     let length = ranges.len() * RANGE - JUMP;
     let mut program = Vec::with_capacity(length);
@@ -173,8 +175,8 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
-            // The fixed part of the message has the address at which the last association of a listener arrived. This
-            // attribute has the listener's own addresses.
+            // The fixed part of the message has the address at which the last association of a listener arrived. The
+            // attribute `INET_DIAG_LOCALS` has the listener's own addresses.
             (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
                 record.local = sockaddr(payload)?.unwrap_or(record.local);
             }
@@ -186,7 +188,7 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     Ok(Some(record))
 }
 
-/// The addresses of an SCTP listener after the first. A program can bind one listener to several addresses
+/// The second and later addresses of an SCTP listener. A program can bind one listener to several addresses
 /// (`sctp_bindx`).
 pub fn other_locals(record: &Record, body: &[u8]) -> Result<Vec<IpAddr>, Malformed> {
     let mut others = Vec::new();
@@ -241,7 +243,7 @@ mod tests {
     use crate::record::States;
     use portreeve_facts::{PortSet, Source};
 
-    /// `[::]:30080` in LISTEN, v6only off, cgroup 1. Made by hand in the format of `struct inet_diag_msg`.
+    /// `[::]:30080` in LISTEN, v6only off, cgroup 1. This function builds a `struct inet_diag_msg` by hand.
     fn listening() -> Vec<u8> {
         let mut bytes = vec![AF_INET6, 10, 0, 0, 0x75, 0x80, 0, 0];
         bytes.resize(64, 0);

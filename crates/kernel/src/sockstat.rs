@@ -25,15 +25,15 @@ pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
 }
 
 /// An upper bound for the sockets of one protocol in a network namespace, including TIME_WAIT. `net` is
-/// `/proc/<pid>/net` of the namespace. If the namespace has fewer than `few` sockets of all kinds together, returns the
-/// number of all sockets after reading one file.
+/// `/proc/<pid>/net` of the namespace. If the namespace has fewer than `few` sockets of all kinds together, the
+/// function reads only one file and returns the number of all sockets.
 ///
 /// # Errors
 /// As `read`.
 pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
-    // Before Linux 4.16, the kernel added the counts of all namespaces, but left out sockets without a process.
+    // Before Linux 4.16, the count of used sockets was a sum over all namespaces, without sockets that have no process.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);

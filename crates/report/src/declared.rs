@@ -63,8 +63,8 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// `Clear` if all necessary input was read. A missing right is not excused, because the user lacks the right, and
-    /// not the profile of an agent.
+    /// `Clear` if all necessary input was read. If the user has no right to read some input, the result is
+    /// `NotChecked`. For an agent's profile, a missing right is normal, but here the user lacks the right.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))
@@ -125,9 +125,9 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }
 
-/// The shell command that starts a pod, scans the node from the pod, and deletes the pod. The pod gets the objects that
-/// the user may read. The pod runs in the host's network, without root and without capabilities. `port` may contain a
-/// protocol, like the argument of `owner`.
+/// The shell command that starts a pod, scans the node from the pod, and deletes the pod. kubectl reads the objects
+/// with the user's rights, and sends the objects to the pod. The pod runs in the host's network, without root and
+/// without capabilities. `port` may contain a protocol, like the argument of `owner`.
 pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,

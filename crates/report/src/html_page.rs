@@ -129,7 +129,7 @@ fn write_document(title: &str, content: &Markup, out: &mut dyn Write) -> io::Res
     writeln!(out, "{}", page.into_string())
 }
 
-/// A text of a rule's page as HTML: backquotes become code, asterisks become emphasis, and links become their words.
+/// A text of a rule's page as HTML: backquotes become code, asterisks become emphasis, and each link becomes its text.
 fn inline(text: &str) -> Markup {
     html! {
         @for (index, part) in text.split('`').enumerate() {
@@ -146,7 +146,7 @@ fn emphasized(text: &str) -> Markup {
     }
 }
 
-/// `[words](address)` becomes `words`. The addresses are files of the documentation, and the agent does not have these
+/// `[words](address)` becomes `words`. The links lead to files of the documentation, and the agent does not have these
 /// files.
 fn without_links(text: &str) -> String {
     let mut words = String::new();
@@ -179,7 +179,7 @@ fn cells(run: &[Part]) -> Markup {
 }
 
 fn state(report: &Report<'_>, is_old: bool) -> String {
-    let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
+    let open = report.not_judged().map(|open| format!("; {open}")).unwrap_or_default();
     match (table::severities(|severity| report.count(severity)), report.result()) {
         (Some((reported, _)), _) => format!("{reported}{open}"),
         (None, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),

@@ -27,7 +27,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
     clean(&line, NPD_LINE)
 }
 
-/// The rule is at the start, because alerts compare the rule, and a long subject may be cut.
+/// The line begins with the rule, because alerts compare the rule. The end of a long subject may be cut.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     format!("{}{port}: {}", finding.key.name(), finding.key.subject)

@@ -14,7 +14,8 @@ use super::{
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
-/// The result of a command. Its number is the exit code, and also the exit code of a node-problem-detector plugin.
+/// The result of a command. The number of the result is the exit code of the command and of a node-problem-detector
+/// plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
@@ -69,17 +70,17 @@ impl Open {
         }
     }
 
-    /// Whether this input could hide a finding of at least the severity `counts`. If so, a check without findings is
-    /// not `Clear`.
+    /// Whether this input could hide a finding of at least the severity `counts`. If the input could hide a finding, a
+    /// check without findings is not `Clear`.
     ///
     /// For an unread core input (`is_failure`), the function returns true. Core inputs are the Services, endpoints,
     /// sockets, addresses and settings of a node.
     ///
     /// For a port or an object that was not judged, the function returns true, except in three cases. First, the
-    /// profile lacks the right. Second, the kernel does not report processes or pods. Third, a pod listens on all
-    /// NodePorts, as pods of OVN-Kubernetes do.
+    /// profile has no right to read the input. Second, the kernel does not report processes or pods. Third, a pod
+    /// listens on all NodePorts, as pods of OVN-Kubernetes do.
     ///
-    /// For a rule that judged nothing, the function returns true, unless `is_excused` excuses the input.
+    /// For a rule that judged nothing, the function returns true, unless `is_excused` returns true.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -183,11 +184,12 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool
     Some(format!("{are} not judged: {}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
-/// Whether the result may be clear if a rule judged nothing because this input is missing. An input is excused in four
-/// cases: a right is missing, the kernel or the proxy lacks a feature, the input was not requested, or several values
-/// are possible. Input about the mode, the settings or the health checks of kube-proxy is also excused if kube-proxy
-/// does not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
-/// server has them. The metrics and the process of kube-proxy are always excused.
+/// Whether the result may be clear if a rule judged nothing because this input is missing. The result may be clear in
+/// four cases: a right is missing, the kernel or the proxy lacks a feature, the input was not requested, or several
+/// values are possible. If kube-proxy does not answer, the result may also be clear without the mode, the settings or
+/// the health checks of kube-proxy. If an API server seems to lack Services, EndpointSlices, Pods or Nodes, the result
+/// is not clear, because every API server has these objects. The metrics and the process of kube-proxy may always be
+/// missing.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -199,7 +201,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Many kube-proxies refuse to report these facts to other programs.
+/// On many nodes, Portreeve cannot read the metrics or the process of kube-proxy.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -215,9 +217,10 @@ pub fn is_indispensable(source: Source) -> bool {
 }
 
 /// Whether a check fails without this input. The core inputs are Services, endpoints, sockets, addresses, settings and
-/// agents. A core input is excused if it was not requested, or if several values are possible. A missing right only
-/// excuses endpoints, settings and agents. A missing feature only excuses settings and agents. A broken object that was
-/// left out is a failure. A node without a Node object, or with several Node objects, is also a failure.
+/// agents. Without a core input, the check fails, unless the input was not requested or has several possible values. If
+/// a right is missing, the check fails only for Services, sockets and addresses. If a feature is missing, the check
+/// fails only for Services, endpoints, sockets and addresses. A broken object that was left out is a failure. A node
+/// without a Node object, or with several Node objects, is also a failure.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,

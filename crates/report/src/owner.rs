@@ -82,7 +82,8 @@ struct NodeEntry {
     /// The owners; absent if they are unknown.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// The unread input, which may hide a claim to the port. If the owners are unknown, the reason.
+    /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, this list has the
+    /// reason.
     unknown: Vec<Unknown>,
 }
 
@@ -113,7 +114,7 @@ struct OwnerEntry {
 struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
-    /// All claimants of the port. The kernel checks them in this order for a new connection.
+    /// All claimants of the port, in the order in which the kernel checks the claimants for a new connection.
     claimants: Vec<ClaimantEntry>,
     /// Other users of the same port number: connections, Services and servers that get no new connections.
     beside: Vec<BesideEntry>,
@@ -123,8 +124,8 @@ struct ProtocolEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. A
-    /// `redirection` is of a hostPort whose pod is not known to be on this node. `proxy` is the proxy's own socket.
+    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection`, `listener` or `proxy`. `redirection`:
+    /// a redirection of a hostPort whose pod is not known to be on this node. `proxy`: the proxy's own socket.
     claim: String,
     /// The claimant, as text.
     name: String,
@@ -141,7 +142,7 @@ struct BesideEntry {
     kind: &'static str,
     /// The user of the port number, as text.
     name: String,
-    /// How the use affects a server or a Service that wants the port, as text.
+    /// How this user of the port affects a server or a Service that wants the port, as text.
     detail: String,
 }
 
@@ -249,7 +250,12 @@ impl PortOwner {
 
     fn open(&self) -> impl Iterator<Item = Open> {
         let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
-        unknown.chain(self.unread().map(Open::beside_answer))
+        // Without addresses, each answer is unknown.
+        let unread = self.unread().map(|gap| match gap.source {
+            Source::Addresses => Open::of_answer(gap),
+            _ => Open::beside_answer(gap),
+        });
+        unknown.chain(unread)
     }
 
     fn unread(&self) -> impl Iterator<Item = &Gap> {
@@ -329,6 +335,9 @@ pub fn write_owner(
                     .to_owned()
             }
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
+            (Source::Addresses, _) => {
+                format!("the node's addresses were not read, so it is not known who answers: {}", tidy(&gap.detail))
+            }
             (Source::Listeners, _) => {
                 let port = owned.first().map_or_else(String::new, |it| it.port.to_string());
                 format!("UDP sockets were not read, so the owner of {port}/udp is not known: {}", tidy(&gap.detail))

@@ -19,14 +19,14 @@ struct Alike<'a> {
     nodes: Vec<&'a str>,
     first: &'a NodeOwner,
     text: String,
-    /// Whether the texts are equal, including these names and addresses.
+    /// Whether the texts are equal, including the names and addresses of nodes and pods.
     same: bool,
 }
 
 /// Writes the text of all nodes. If several nodes have equal texts, the text of the first node is written once.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_owners(owners: &[NodeOwner], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for (index, Alike { nodes, first, same, .. }) in alike(owners)?.into_iter().enumerate() {
         if index > 0 {

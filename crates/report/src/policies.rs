@@ -1,4 +1,4 @@
-//! Admission policies with their parameters. There are two forms: objects of the API server, and values of the chart.
+//! Admission policies with their parameters, in two forms: objects of the API server, and values of the chart.
 
 use std::{collections::BTreeMap, io, io::Write};
 
@@ -26,7 +26,7 @@ pub struct PolicyChoices {
 }
 
 impl PolicyChoices {
-    /// The values of all parameters. A chosen value replaces a known value.
+    /// The values of all parameters. A value that the user chose replaces the value in `known`.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, pod_of_name};
+use portreeve_dataplane::{Beside, BesideKind, Ownership, owner_as_read, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
@@ -50,8 +50,9 @@ impl PortArgument {
 
     /// The owners of the port in a snapshot, and the advice. `refused` is true if the API server refused this port for
     /// a Service. `free` is a free port. A protocol is left out if the port has no claimants and no other users with
-    /// this protocol. Unread users that an earlier protocol lists do not count. If all protocols would be left out, the
-    /// first protocol is listed. If the answer for a protocol is unknown, the missing input is listed as unread.
+    /// this protocol. A possible user does not count if the list of an earlier protocol has the same user. If all
+    /// protocols would be left out, the first protocol is listed. If the answer for a protocol is unknown, the missing
+    /// input is listed as unread.
     ///
     /// # Errors
     /// When the answer is unknown for every protocol, because a fact is missing.
@@ -59,7 +60,7 @@ impl PortArgument {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
-        let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
+        let all = protocols.into_iter().map(|protocol| owner_as_read(&round, protocol, self.number));
         let (known, unknown): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
         let mut all: Vec<Ownership> = known.into_iter().flatten().collect();
         let unknown: Vec<Gap> = unknown.into_iter().filter_map(Result::err).collect();
@@ -69,7 +70,7 @@ impl PortArgument {
         all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
         let mut claimed: Vec<Ownership> = Vec::new();
         for one in &all {
-            // Unread users are often equal for all protocols, so they are listed once.
+            // Possible users are often equal for all protocols, so the report lists each possible user once.
             let is_said =
                 |it: &Beside| it.kind == BesideKind::Possible && claimed.iter().any(|other| other.beside.contains(it));
             if !one.claimants.is_empty() || !one.beside.iter().all(is_said) {

@@ -34,8 +34,8 @@ pub(super) struct PortsDocument<'a> {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result. `findings`: `reserve --check` or `what-if` has a finding. Otherwise `not-checked` if an input is
-    /// unknown, or else `clear`. The exit code agrees.
+    /// The result. `findings`: `reserve --check` or `what-if` has a finding. `not-checked`: there is no finding, and an
+    /// input is unknown. `clear`: every other case. The exit code agrees.
     result: CheckResult,
     /// How many of the nodes were judged.
     judged: usize,
@@ -101,7 +101,7 @@ pub(super) struct MapEntry<'a> {
     static_band: Option<PortRange>,
     /// Entries for the whole range. Neighbouring ports with an equal state and owner are one entry.
     ports: Vec<PortsEntry>,
-    /// The unread input, which is not in the map.
+    /// The unread input. The map lacks the facts of this input.
     unknown: Vec<Unknown>,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct SuggestEntry<'a> {
     ports: Vec<u16>,
     /// The nodes and their scans.
     nodes: &'a [NodeScan],
-    /// The unread input of nodes. A listed port may be in use on such a node.
+    /// The unread input of nodes. A listed port may be in use on a node with unread input.
     unknown: Vec<UnknownOn<'a>>,
 }
 

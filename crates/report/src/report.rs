@@ -26,7 +26,7 @@ pub struct Report<'a> {
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
-    /// Whether this command made the scan. If so, a repeated command may read more.
+    /// Whether this command made the scan. A second run of a command that made the scan may read more.
     pub is_live: bool,
 }
 
@@ -66,16 +66,11 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// The unjudged part that could hide a finding that sets the result, in one line.
-    pub(crate) fn undecided(&self) -> Option<String> {
-        not_judged(self.failures().iter().map(ReportedGap::open), true)
-    }
-
-    /// The text of [`Self::undecided`]. If this text is `None`, the ports and objects that this profile cannot judge,
-    /// in one line.
+    /// The unjudged part that could hide a finding that sets the result, in one line. If there is no such part, the
+    /// function returns the ports and objects that this profile cannot judge, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
-        self.undecided().or_else(claims)
+        not_judged(self.failures().iter().map(ReportedGap::open), true).or_else(claims)
     }
 
     pub(crate) fn rules_not_judged(&self, helps: bool) -> Option<String> {

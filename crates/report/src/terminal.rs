@@ -6,7 +6,7 @@ use portreeve_rules::findings::Severity;
 /// How lines are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// The width of the terminal, in characters. For a file, a fixed width.
+    /// The width of the terminal, in characters. A file has a fixed width.
     pub width: usize,
     /// Whether the text has colours.
     pub colour: bool,
@@ -73,7 +73,7 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     cut
 }
 
-/// The words of a text in lines of at most `width` characters. A longer word has its own line.
+/// The words of a text in lines of at most `width` characters. A word that is longer than `width` has its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;

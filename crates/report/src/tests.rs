@@ -183,6 +183,21 @@ fn rules_that_were_not_judged_are_counted_beside_a_mild_finding() {
 }
 
 #[test]
+fn ports_that_a_right_would_show_are_counted_beside_a_finding_that_sets_the_result() {
+    let (world, mut board) = rich();
+    board.unknown[2].gap = Gap::new(Source::PodNamespaces, Why::NotPermitted, "no right");
+    let unprivileged = (world, board);
+    assert_eq!(report(&unprivileged).result(), CheckResult::Findings);
+    let line = "1 critical, 1 warning, 1 info; 1 port or object was not judged: pods' own sockets: not permitted \
+                (run as root, or use the attribution profile)";
+    let table = written(|out| write_table(&report(&unprivileged), false, &style(), out));
+    assert_eq!(table.lines().next(), Some(format!("n1: {line}").as_str()));
+    let (page, words) = page_of(&unprivileged);
+    let title = format!("<title>Node n1: {line} - Portreeve</title>");
+    assert!(page.contains(&title), "{words}");
+}
+
+#[test]
 fn an_input_that_is_missing_for_two_reasons_is_named_once() {
     let (world, mut board) = rich();
     board.unknown[0].gap = Gap::new(Source::Pods, Why::NotPermitted, "no right");

@@ -2,7 +2,7 @@
 
 use portreeve_facts::{Source, Why};
 
-/// The words for a source. Sources that usually fail together have equal words.
+/// The words for a source. Sources that usually fail together have the same words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (

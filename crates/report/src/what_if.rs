@@ -1,6 +1,6 @@
-//! Predicts the changes on many nodes, claim by claim, if some facts changed. A claim is a port of a Service, the
-//! hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document, and is also
-//! written as a table.
+//! Predicts the effect of changed settings on many nodes, claim by claim. A claim is a port of a Service, the hostPort
+//! of a pod, a listener, or a setting of the node. The result is a part of a JSON document, and is also written as a
+//! table.
 
 mod answers;
 mod finding;
@@ -49,7 +49,7 @@ pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing co
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Claim {
     /// The subject: a Service, a pod, a node with its listeners and settings, or the cluster. If nodes have different
-    /// subjects, the subject of the first node.
+    /// subjects, the value is the subject of the first node.
     pub(crate) subject: Subject,
     /// The port; absent for a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,8 @@ pub(crate) struct ClaimChange {
     pub(crate) findings: Vec<FindingChange>,
     /// Connections to the port whose answer would change.
     pub(crate) answers: Vec<AnswerOn>,
-    /// The nodes on which the findings change equally. If no finding changes, the nodes on which an answer changes.
+    /// The nodes on which the findings change equally. If no finding changes, the list has the nodes on which an answer
+    /// changes.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
@@ -105,7 +106,8 @@ impl ClaimChange {
         self.answers.iter().any(|it| it.answer.is_loss())
     }
 
-    /// The severity of the worst finding after the change. If no finding is left, the severity before the change.
+    /// The severity of the worst finding after the change. If no finding is left, the result is the severity before the
+    /// change.
     fn worst(&self) -> Option<Severity> {
         self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
@@ -126,8 +128,8 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the whole result unknown. With a missing permission, this is true only for
-    /// Services, sockets and addresses.
+    /// Whether this unknown answer makes the whole result unknown. If a permission is missing, only unread Services,
+    /// sockets or addresses make the result unknown.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,
@@ -155,15 +157,15 @@ pub struct WhatIfDocument {
     pub(crate) judged: usize,
     /// The nodes and their scans.
     pub(crate) nodes: Vec<NodeScan>,
-    /// The claims that change. Claims whose clients would lose their answer are first. Then come claims whose findings
-    /// begin, stay and end, worst first.
+    /// The claims that change. Claims whose clients would lose their answer are first. The other claims follow in this
+    /// order: findings that begin, findings that stay, findings that end. In each group, the worst finding is first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// Results that are unknown before or after the change. It is unknown whether such a result changes.
+    /// Results that are unknown before or after the change. It is unknown whether these results change.
     pub(crate) unknown: Vec<NotKnownOn>,
     /// The effects that a scan cannot predict.
     not_predicted: &'static str,
-    /// If set, clients would lose their answers in this mode on addresses that are not in the Node object.
-    /// `nodePortAddresses` can prevent the loss.
+    /// The mode in which clients would lose their answers on addresses that are not in the Node object.
+    /// `nodePortAddresses` can prevent this loss. `None` if the setting prevents no loss.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) kept_by_addresses: Option<Mode>,
@@ -183,7 +185,7 @@ impl WhatIfDocument {
     /// Writes the document as JSON.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Returns an error if the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_indented_json(&PortsDocument::new(self.result(), self.judged, Part::WhatIf(self)), out)
     }
@@ -214,9 +216,9 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// Adds a node. Each array of two has the state before the change and the state after the change. `judged` has the
-    /// findings of a state, and the findings of the other state that the rules could not judge in this state. For each
-    /// port of a Service, `ports` has the answers before and after the change.
+    /// Adds a node. In each array, the first element is from before the change, and the second element is from after
+    /// the change. `judged` has the findings of a state, and the findings of the other state that the rules could not
+    /// judge in this state. For each port of a Service, `ports` has the answers before and after the change.
     pub fn take(
         &mut self,
         snapshots: [&Snapshot; 2],
@@ -293,7 +295,7 @@ impl WhatIf {
     /// if an answer is lost and no earlier call noted the mode.
     ///
     /// # Errors
-    /// If `served` fails.
+    /// Returns the error of `served`.
     pub fn take_cure(
         &mut self,
         snapshot: &Snapshot,

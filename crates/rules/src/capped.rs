@@ -15,11 +15,12 @@ use portreeve_facts::{Gap, Snapshot, Socket, Source, Why};
 pub(super) const OF_SUBJECT: usize = 16;
 /// The largest number of judgements of one rule. A judgement takes about four kilobytes; an agent's pod has 128 MiB.
 pub(super) const OF_RULE: usize = 1024;
-/// The largest number of judgements in memory. At this number, only the worst judgements are kept.
+/// The largest number of judgements in memory. When a rule has this number of judgements, only the worst judgements are
+/// kept.
 const HELD: usize = 2048;
 
-/// The judgements of one rule. If a rule finds too many, only the worst judgements are kept, and a judgement *unknown*
-/// reports the cut.
+/// The judgements of one rule. If a rule makes too many judgements, only the worst judgements are kept, and a judgement
+/// *unknown* reports that there are more.
 pub(super) struct Capped<'a> {
     snapshot: &'a Snapshot,
     source: Source,
@@ -100,8 +101,8 @@ pub(super) fn in_order<'a, K: Ord>(sockets: &[&'a Socket], rank: impl Fn(&Socket
     [first, others].concat()
 }
 
-/// Judges the first sockets of a port, which [`in_order`] sorted. Merges the losses into one problem. Also returns the
-/// reasons why the loss of a socket is unknown, or why sockets were not judged or are not reported.
+/// Judges the first sockets of a port. [`in_order`] has sorted `sockets`. Merges the losses into one problem. Also
+/// returns the reasons why the loss of a socket is unknown, or why sockets were not judged or are not reported.
 pub(super) fn of_sockets(
     (protocol, number): Port,
     sockets: &[(&Socket, usize)],

@@ -29,7 +29,7 @@ pub(super) static RULE: Rule = Rule::of(
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let clients = round.now.kernel.clients.get()?;
-    let listening = round.listeners()?;
+    let listening = round.listeners().get()?;
     let needs = round.needs().with(&[Source::Services, Source::Pods])?;
     let ephemeral = EphemeralPorts::of(round.now);
     let mut judgements = Vec::new();
@@ -68,6 +68,8 @@ impl<'r, 'a> Absent<'r, 'a> {
             Need::HostPort(..) | Need::Daemon(_) => return None,
             // The agent tries to listen, and reports the error.
             Need::Agent(_) => return None,
+            // `tunnel-port-conflict` reports a socket that keeps a tunnel down.
+            Need::Tunnel(_) => return None,
         };
         Some(Self { round, place, need, subject, whose: need.whose(round.now) })
     }
@@ -112,7 +114,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The needed addresses that certainly no listener has.
+    /// The needed addresses that certainly have no listener.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }

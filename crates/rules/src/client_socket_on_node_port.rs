@@ -43,9 +43,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
     let listeners = snapshot.kernel.listeners.get()?;
-    let node_ports = round.node_ports()?;
+    let node_ports = round.node_ports().get()?;
 
-    let accepting = round.listeners()?;
+    let accepting = round.listeners().get()?;
     let mut sockets = Vec::new();
     for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
         match accepted(socket, accepting) {
@@ -58,8 +58,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
-    let node =
-        Node { round, snapshot, node_ports, addressed: round.addressed()?, virtual_servers: virtual_servers(snapshot) };
+    let node = Node {
+        round,
+        snapshot,
+        node_ports,
+        addressed: round.addressed().get()?,
+        virtual_servers: virtual_servers(snapshot),
+    };
     let mut judgements = node.judge(&sockets);
     let missing = clients.outgoing_missing();
     judgements.extend(missing.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap))));
@@ -96,8 +101,8 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers of IPVS, or the reason why they were not read. If they were not read, the rule uses the
-    /// proxy's settings instead.
+    /// The virtual servers of IPVS, or the reason why they were not read. If the virtual servers were not read, the
+    /// rule uses the proxy's settings instead.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 

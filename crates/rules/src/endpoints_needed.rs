@@ -11,7 +11,7 @@ use portreeve_facts::{API_SERVER, Service, Snapshot, Unread};
 /// The names of the Services of which rules need the endpoints in this scan:
 /// - Services with a NodePort that is also the port of a listener, a hostPort or a redirection.
 /// - Services with a Node's address as external address, and with a port in use.
-/// - The API server's Service, if the device of an ipvs proxy may have its address.
+/// - The Service of the API server, if the device of an ipvs proxy may have the Service's address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);

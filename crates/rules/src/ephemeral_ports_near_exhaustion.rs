@@ -256,8 +256,8 @@ fn evidence(
 }
 
 /// The widest range for a pod, without the ports of the pod's servers: a server cannot restart while a connection has
-/// its port. If the servers' ports are not known, the start of the range stays. `None` if the wider range adds at most
-/// [`FEW`] ports.
+/// its port. If the servers' ports are not known, only the end of the range changes. `None` if the wider range adds at
+/// most [`FEW`] ports.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Remedy)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {

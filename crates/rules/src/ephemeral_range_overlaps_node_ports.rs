@@ -44,7 +44,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 /// The reaction of Cilium's agent at its next start, if the kernel may choose NodePorts and Cilium replaces kube-proxy.
 enum Start {
     Reserves(PortRange),
-    /// The agent exits, for this reason.
+    /// The agent exits. The value is the reason.
     Refused(String),
 }
 
@@ -53,7 +53,7 @@ impl Start {
     /// accepts the ranges, or if Cilium's settings were not requested.
     ///
     /// # Errors
-    /// If an input was not read.
+    /// Returns a `Gap` if an input was not read.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Result<Option<Self>, Gap> {
         if !snapshot.is_in(Mode::Cilium) {
             return Ok(None);
@@ -179,7 +179,7 @@ impl Overlap<'_, '_> {
     }
 
     fn allocated(&self) -> Result<PortSet, Gap> {
-        let ports: PortSet = self.round.node_ports()?.ports().map(|((_, number), _)| number).collect();
+        let ports: PortSet = self.round.node_ports().get()?.ports().map(|((_, number), _)| number).collect();
         Ok(ports.intersection(&self.uncovered))
     }
 

@@ -9,14 +9,13 @@ use std::{
 use super::{
     Limits, Round, Rule,
     capped::Capped,
-    each_service::each_service,
     ids,
     node_ports::if_served,
     remedies::{keep_external_ips_out, release_to},
     wording::{MOST_LISTED, listed, service_in_words},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{ExternalAddress, Field, is_left};
+use portreeve_dataplane::{ExternalAddress, Field, each_service, is_left};
 use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
 pub(super) static RULE: Rule =

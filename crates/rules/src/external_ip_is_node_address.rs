@@ -27,7 +27,7 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Learned, Mode, Node, NodeAddressKind, Pod, Protocol, Service, ServicePort, Snapshot,
-    Socket, Source, Why, if_requested,
+    Socket, Source, Unread, Why, if_requested,
 };
 
 pub(super) static RULE: Rule =
@@ -85,7 +85,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             interfaces.addresses.iter().map(|it| (it.ip, it.is_ipvs().then_some(&*it.link))).collect()
         }),
         own: snapshot.own_node().map(|node| node.name.as_str()),
-        listeners: round.listeners(),
+        listeners: round.listeners().get(),
         ephemeral: EphemeralPorts::of(snapshot),
         on_links,
         releases: by_service.into_iter().map(|(service, claims)| (service, releases(claims))).collect(),
@@ -191,8 +191,8 @@ impl Here<'_, '_> {
         owners.iter().any(|(node, _)| self.is_own(node, claim.ip))
     }
 
-    /// Whether this node has the address beside its own addresses: this node's Node does not list the address, and no
-    /// Node has it as first InternalIP. The status of another Node may still list a virtual address that moved here.
+    /// Whether the address is additional: this node's Node object does not list the address, and the address is not the
+    /// first InternalIP of any Node. The status of another Node may still list a virtual address that moved here.
     fn is_beside(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         !self.is_listed_here(claim, owners) && !owners.iter().any(|(node, _)| is_main(node, claim.ip))
     }
@@ -221,13 +221,14 @@ impl Here<'_, '_> {
         };
         let claims = LazyCell::new(|| {
             let of_services = self.round.claims_of_services(number, |ip| ip == claim.ip);
-            let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
+            let assumed = Unread::Assumed("that no unread pod has this hostPort");
+            let pods = self.round.host_ports().known(assumed).into_iter().flat_map(|all| all.at(number));
             let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
             Claim::External(*claim, port).first_of(of_services.into_iter().chain(pods))
         });
         let lost = |socket: &Socket| -> Result<Option<Evidence>, Gap> {
             let is_endpoint = |it| self.round.is_endpoint(it, (claim.service, port), Family::of(claim.ip), socket);
-            let is_endpoint = self.round.addressed().and_then(is_endpoint);
+            let is_endpoint = self.round.addressed().get().and_then(is_endpoint);
             let is_excused = is_endpoint == Ok(true)
                 // An old kube-proxy opens a socket of its own on each external IP of the node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
@@ -257,7 +258,7 @@ impl Here<'_, '_> {
             let is_of_runtime = || pod.has_begun() || has_name_of_runtime(socket);
             covers(port, socket.local) && families.any(|it| may_have(pod, it)) && is_of_runtime()
         };
-        match if_requested(self.round.host_ports()) {
+        match if_requested(self.round.host_ports().get()) {
             Ok(all) => Ok(all.into_iter().flat_map(|all| all.at(number)).any(is_its) && keeps()?),
             Err(_) if keeps() == Ok(false) => Ok(false),
             Err(gap) => Err(gap),
@@ -285,7 +286,7 @@ impl Here<'_, '_> {
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
         // In another mode, an earlier ipvs proxy left the address on this node. Other nodes may not have the address,
-        // so the evidence stays about this node.
+        // so the evidence is only about this node.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         let evidence = self.with_facts(evidence, claim, owners);
         let Some((_, by, pool)) = self.announcer(claim, owners) else { return evidence };
@@ -343,7 +344,7 @@ impl Here<'_, '_> {
         port: &ServicePort,
         (socket, claims, kept): (&Socket, &[Claim<'_>], &Result<bool, Gap>),
     ) -> Result<Option<Evidence>, Gap> {
-        let addressed = self.round.addressed()?;
+        let addressed = self.round.addressed().get()?;
         let claims = claims.iter().copied().chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), kept, |_, _| true);
@@ -381,7 +382,7 @@ impl Here<'_, '_> {
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let rejected = self.snapshot.cluster.unread_pod().filter(|gap| gap.source == Source::Pods);
-        let unread = self.round.host_ports().err().or_else(|| rejected.cloned());
+        let unread = self.round.host_ports().get().err().or_else(|| rejected.cloned());
         let no_pod = |gap: Gap| format!("no unread pod has this hostPort: {}", gap.detail);
         let evidence = evidence.each("assumed", self.ephemeral.assumed_of(socket)).each("assumed", unread.map(no_pod));
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
@@ -430,15 +431,15 @@ fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// Marks the problem as a problem of the cluster. An address that is only on a link of this node stays a problem of
-/// this node, because other nodes do not know the address.
+/// Marks the problem as a problem of the cluster. If no Node lists the address, the problem remains a problem of this
+/// node, because other nodes do not know the address.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
 /// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
-/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to such addresses are
-/// judged, InternalIPs before others. The remedies cover only the judged addresses.
+/// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to addresses of other
+/// Nodes are judged, and claims to InternalIPs come first. The remedies cover only the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();

@@ -1,6 +1,6 @@
 //! An external address of one Service gets the connections to the NodePort of another Service.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{
     Limits, Round, Rule,
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Backing, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part, Port,
-    service_port, vantage_points,
+    Addressed, Assumption, Case, Claim, Contest, ExternalAddress, Judged, LocalAddress, Outcome, Part, service_port,
+    vantage_points,
 };
-use portreeve_facts::{ClaimOf, Family, Service, ServicePort, Source};
+use portreeve_facts::{ClaimOf, Family, Gap, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
-    let (external, node_ports) = (round.external_ports()?, round.node_ports()?);
+    let (external, node_ports) = (round.external_ports().get()?, round.node_ports().get()?);
     let mut met = node_ports.ports().filter(|(port, _)| !external.at(*port).is_empty()).peekable();
     if met.peek().is_none() {
         return Ok(Vec::new());
     }
-    let addressed = round.addressed()?;
+    let addressed = round.addressed().get()?;
     let held = |service: &'a Service| -> Vec<(ExternalAddress<'a>, LocalAddress)> {
         let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
         all.filter_map(|claim| Some((claim, *addressed.local(claim.ip)?))).collect()
@@ -74,8 +74,11 @@ struct Node<'r, 'a> {
 
 impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
-        let (judged, stratum) =
-            self.addressed.over(false, |assumption, case| Ok(self.lost(assumption, case, (service, port), taker)));
+        let claims = [Claim::External(taker.claim, taker.port), Claim::NodePort(service, port)];
+        let contest = Contest::of(self.round, self.addressed, (port.protocol, taker.port.port), claims);
+        let (judged, stratum) = self
+            .addressed
+            .over(false, |assumption, case| self.lost(&contest, (assumption, case), (service, port), taker));
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
             Judged::Certain(affected, gap) => (Some(affected), gap),
@@ -91,23 +94,32 @@ impl Node<'_, '_> {
     /// address.
     fn lost(
         &self,
-        assumption: &Assumption,
-        case: &mut Case,
+        contest: &Contest<'_, '_, '_>,
+        (assumption, case): (&Assumption, &mut Case),
         (service, port): (&Service, &ServicePort),
         taker: &Taker<'_>,
-    ) -> Option<Affected> {
+    ) -> Result<Option<Affected>, Gap> {
         let Taker { claim, port: taking, local } = taker;
-        let (family, number) = (Family::of(local.ip), taking.port);
-        if !service.families.contains(&family) || !assumption.captures(*local, number) {
-            return None;
+        let (to, family, number) = (*local, Family::of(local.ip), (port.protocol, taking.port));
+        if !service.families.contains(&family) || !assumption.captures(to, number.1) {
+            return Ok(None);
         }
         let parts = [(service, Part::NodePorts), (claim.service, claim.part())];
         if !parts.iter().all(|part| case.is_served(self.round, assumption, *part)) {
-            return None;
+            return Ok(None);
         }
         let taken = case.backing_of(self.round, (claim.service, taking), family);
         let own = case.backing_of(self.round, (service, port), family);
-        Some(affected(assumption, (*local, (port.protocol, number)), taken, own))
+        // The external address is the first claim of the contest.
+        let (external, mut affected) = (BTreeSet::from([0]), Affected::new());
+        for from in vantage_points(to.ip).iter().copied() {
+            let taken = assumption.outcome_of_external_ip((to, port.protocol), from, taken);
+            let outcomes = [taken, assumption.outcome((to, number), from, own)];
+            if outcomes.contains(&Outcome::Pod) && contest.winners((assumption, &mut *case), (from, to))? == external {
+                affected.insert(from);
+            }
+        }
+        Ok(Some(affected))
     }
 
     fn evidence(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>, affected: &Affected) -> Evidence {
@@ -137,16 +149,6 @@ impl Node<'_, '_> {
             .about([ClaimOf::node_port(service, Some(port))])
             .about(typed_in(&taker.claim))
     }
-}
-
-fn affected(assumption: &Assumption, (to, port): (LocalAddress, Port), taking: Backing, losing: Backing) -> Affected {
-    let is_lost = |vantage: &Vantage| {
-        let taken = assumption.outcome_of_external_ip((to, port.0), *vantage, taking);
-        let own = assumption.outcome((to, port), *vantage, losing);
-        assumption.external_ip_or_node_port(taken, own) == Some(ClaimKind::ExternalIp)
-            && [taken, own].contains(&Outcome::Pod)
-    };
-    vantage_points(to.ip).iter().copied().filter(is_lost).collect()
 }
 
 fn severity(affected: &Affected) -> Severity {

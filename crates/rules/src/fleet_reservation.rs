@@ -15,13 +15,21 @@ use super::{
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
-/// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock.
+/// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock, or according to
+/// its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGuard {
     /// Whether the guard runs.
     pub run: GuardRun,
-    /// The ports that the guard reserved since the boot.
+    /// The ports that the guard reserved since the boot. Empty if the guard's record was not read.
     pub ports: PortSet,
+}
+
+impl NodeGuard {
+    /// The guard of a node on which a guard's pod is Ready.
+    pub fn of_ready_pod() -> Self {
+        Self { run: GuardRun::PodIsReady, ports: PortSet::default() }
+    }
 }
 
 /// Whether a guard runs.
@@ -29,6 +37,9 @@ pub struct NodeGuard {
 pub enum GuardRun {
     /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
+    /// The guard's container runs. Another machine cannot read the guard's lock, so it is not known whether the guard
+    /// works.
+    PodIsReady,
     /// A process has the guard's lock, but the guard does not work. The value is the time since the guard's last
     /// success.
     Stuck(Duration),
@@ -47,8 +58,8 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Needed ports that the kernel may give to outgoing connections. They are ports of the NodePort range, NodePorts
-    /// outside this range, hostPorts, and ports of this node's servers.
+    /// Needed ports that the kernel may give to outgoing connections. The needed ports are the NodePort range,
+    /// NodePorts outside this range, hostPorts, and ports of this node's servers.
     pub exposed: PortSet,
     /// An unread input that may hide more exposed ports.
     pub unread: Option<Gap>,
@@ -56,9 +67,9 @@ pub struct NodeReservation {
     pub guard: Option<NodeGuard>,
     /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows these ports.
     used: PortSet,
-    /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has the
-    /// NodePort.
-    is_guarded: bool,
+    has_services: bool,
+    /// The reason why some NodePorts of Services may be unknown.
+    unread_services: Option<Gap>,
 }
 
 /// The ports to reserve: one list, the same for all nodes.
@@ -91,10 +102,8 @@ impl NodeReservation {
         let choosable = effective_ephemeral(snapshot)?;
         let round = Limits::default().round(snapshot, None);
         let needed = NeededPorts::among(&choosable, &round);
-        let services = if_requested(round.allocated());
+        let services = if_requested(round.allocated().get());
         let used = used(&round, &choosable, &needed);
-        let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
-        let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
         let mut its = Self {
             node: snapshot.node_name().to_owned(),
@@ -103,23 +112,43 @@ impl NodeReservation {
             exposed: choosable.intersection(&range_set.union(&used)),
             unread: needed.unread().cloned(),
             used,
-            is_guarded,
-            guard,
+            has_services: matches!(services, Ok(Some(_))),
+            unread_services: services.err().or(snapshot.cluster.unread_service().cloned()),
+            guard: None,
             range,
         };
-        // If a guard runs, or if the whole range is too large, the node needs only the NodePorts of Services.
-        let needs_services = its.is_guarded || !its.own().1;
-        let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| needs_services);
+        // If the whole range is too large, the node needs only the NodePorts of Services.
+        let unread = its.unread_services.clone().filter(|_| !its.own().1);
         // An unread pod may have a server that needs a port.
         its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
-        Ok(its)
+        Ok(match guard {
+            Some(guard) => its.with_guard(guard),
+            None => its,
+        })
+    }
+
+    /// The ports of the node, with its guard.
+    #[must_use]
+    pub fn with_guard(mut self, guard: NodeGuard) -> Self {
+        self.guard = Some(guard);
+        if self.is_guarded() {
+            self.unread = self.unread.or_else(|| self.unread_services.clone());
+        }
+        self
+    }
+
+    /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has the
+    /// NodePort.
+    fn is_guarded(&self) -> bool {
+        let runs = |guard: &NodeGuard| matches!(guard.run, GuardRun::Runs | GuardRun::PodIsReady);
+        self.has_services && self.guard.as_ref().is_some_and(runs)
     }
 
     /// The ports that this node should reserve, but that its kernel may give to outgoing connections now. If a guard
     /// runs, the node should reserve the NodePorts of Services, hostPorts and ports of servers. Otherwise, the node
     /// should reserve the ports of the list, or its own ports if `of_each` is true.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
-        let own = match self.is_guarded {
+        let own = match self.is_guarded() {
             true => Some(self.used.clone()),
             false => list.of_each.then(|| self.own().0),
         };
@@ -130,7 +159,7 @@ impl NodeReservation {
     /// list leaves these NodePorts out, because a list with all NodePorts would leave too few ports for outgoing
     /// connections. Empty if a guard runs: the guard reserves a NodePort when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
-        if self.is_guarded {
+        if self.is_guarded() {
             return PortSet::default();
         }
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
@@ -160,7 +189,7 @@ impl NodeReservation {
         range(self) == range(other)
             && rest(self) == rest(other)
             && (&self.reserved, &self.exposed) == (&other.reserved, &other.exposed)
-            && (&self.guard, self.is_guarded) == (&other.guard, other.is_guarded)
+            && (&self.guard, self.is_guarded()) == (&other.guard, other.is_guarded())
     }
 
     /// Whether the node keeps enough ports for outgoing connections if these ports are reserved.
@@ -189,7 +218,7 @@ impl FleetReservation {
         self.ranges().len() > 1
     }
 
-    /// An empty list, for a comparison of each node with its own ports.
+    /// The value if there is no list for all nodes. Each node is then compared with its own ports.
     pub fn no_list() -> ReservedList {
         ReservedList { ports: PortSet::default(), whole_range: false, of_each: true }
     }
@@ -281,8 +310,8 @@ mod tests {
         let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
         let fleet = fleet(&[wide, other]);
         let list = fleet.list().expect("a list");
-        // kubelet and kube-proxy listen on both nodes. Only the kernel of the first node may give their ports to
-        // connections.
+        // kubelet and kube-proxy listen on both nodes. Only the kernel of the first node may give the ports of these
+        // listeners to connections.
         assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
         assert!(list.whole_range);
         assert_eq!(fleet.nodes[0].lacks(&list), ports("10249-10250,10256,30000-32767"));
@@ -323,7 +352,9 @@ mod tests {
         };
         let all = "10249-10250,10256,30080,30999-31000,40080";
         let (runs, stuck) = (GuardRun::Runs, GuardRun::Stuck(Duration::from_secs(600)));
-        assert_eq!(lacks(&world(all), runs), (String::new(), 0));
+        for run in [runs, GuardRun::PodIsReady] {
+            assert_eq!(lacks(&world(all), run), (String::new(), 0));
+        }
         assert_eq!(lacks(&world("10249-10250,30999"), runs), ("10256,30080,31000,40080".to_owned(), 0));
         let no_guard = "10249-10250,10256,30000-32767";
         for run in [stuck, GuardRun::Ended] {

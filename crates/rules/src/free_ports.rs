@@ -74,33 +74,39 @@ impl FreePorts {
                 }
             }
         }
-        match round.allocated() {
+        let reported = Unread::Reported("FreePorts::unread");
+        match round.allocated().get() {
             Err(gap) => self.lacks(node, [gap]),
             Ok(allocated) => {
                 self.allocations = true;
-                self.take(allocated.keys().copied());
+                self.take(allocated.ports().map(|(number, _)| number));
                 self.lacks(node, snapshot.cluster.unread_service().cloned());
             }
         }
-        self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(round.listeners().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.lacks(node, snapshot.kernel.unread_listeners().cloned());
         // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
         // server.
-        self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(
+            round.external_ports().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)),
+        );
         self.take(round.not_served().ports().map(|((_, port), _)| port));
-        self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(
+            round.redirections().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)),
+        );
         self.lacks(node, round.missed_redirections());
         match effective_ephemeral(snapshot) {
             Err(gap) => self.lacks(node, [gap]),
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
-        let reported = Unread::Reported("FreePorts::unread");
         // A server may need a port before it listens.
-        self.take(round.needs().known(reported).ports().map(|((_, port), _)| port));
+        let needed = round.needs().known(reported).ports().filter(|(_, needs)| needs.iter().any(|it| it.is_claimed()));
+        self.take(needed.map(|((_, port), _)| port));
         self.lacks(node, round.needs().unread().cloned());
         // Pods of other nodes are included, because a Service or a DaemonSet has its port on every node.
         let waiting = snapshot.cluster.waiting_pods.known_part(reported).iter();
         self.take(waiting.flat_map(|pod| &pod.ports).filter_map(|port| port.host_port));
+        self.take(snapshot.cluster.pending_ports.iter());
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, [gap]),
             Ok(pods) => {
@@ -119,8 +125,8 @@ impl FreePorts {
         }
     }
 
-    /// Marks more ports as in use. A NodePort can have reserved ports and local ports of outgoing connections, but a
-    /// server cannot have these ports.
+    /// Marks reserved ports and local ports of connections as in use. These ports are free for a NodePort, but not for
+    /// a server.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -161,8 +167,8 @@ impl FreePorts {
     }
 
     /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, the result is
-    /// empty, because each port may be in use. Unread redirections are an exception, because few scans have the right
-    /// to read redirections.
+    /// empty, because each port may be in use. Unread redirections do not make the result empty, because few scans have
+    /// the right to read redirections.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.doubt().is_none())
     }
@@ -205,7 +211,7 @@ impl FreePorts {
         self.of_hosts
     }
 
-    /// Whether the range and the Services are known. Portreeve suggests a port only if both are known.
+    /// Whether the range and the Services are known. Otherwise Portreeve suggests no port.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()
     }
@@ -395,6 +401,13 @@ mod tests {
     }
 
     #[test]
+    fn the_port_of_a_pod_that_waits_for_something_other_than_ports_is_taken() {
+        let mut world = Snapshot::healthy();
+        world.cluster.pending_ports = [10_000, 30_000].into_iter().collect();
+        assert_eq!((first(&of_hosts(&[&world]), 1), first(&FreePorts::of(&world), 1)), (vec![10_001], vec![30_001]));
+    }
+
+    #[test]
     fn a_port_that_a_server_needs_is_taken_though_nobody_listens() {
         let port = |port| portreeve_facts::ContainerPort {
             port,
@@ -406,16 +419,26 @@ mod tests {
             pod.host_network = true;
             pod.ports.push(port(30000));
             pod.probed.push(port(30001));
+            pod.reported_in_use.extend([30001, 30002].map(port));
         });
         let health =
             |address: &str| world.clone().with_config(|config| config.healthz_bind_address = Some(address.to_owned()));
         let mut elsewhere = world.clone();
         portreeve_facts::healthy::objects(&mut elsewhere.cluster.pods)[0].node = Some("n2".to_owned());
         assert_eq!(first(&FreePorts::of(&elsewhere), 1), [30002], "a Service has its nodePort on every node");
-        assert_eq!(first(&FreePorts::of(&world), 1), [30002]);
+        assert_eq!(first(&FreePorts::of(&world), 1), [30002], "a message of a container takes no port");
         assert_eq!(first(&FreePorts::of(&health("0.0.0.0:30002")), 1), [30003]);
         let unread = FreePorts::of(&health("nowhere")).unread;
         assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::ProxyConfig]);
+    }
+
+    #[test]
+    fn the_port_of_a_tunnel_that_is_down_is_taken_and_unread_tunnels_are_said() {
+        let mut world = Snapshot::healthy().tunnel("flannel.1", "vxlan", 30000, |link| link.up = false);
+        assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30001], Some(30001)));
+        world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+        let unread = FreePorts::of(&world).unread;
+        assert_eq!(unread.iter().map(|(_, gap)| gap.source).collect::<Vec<_>>(), [Source::Addresses]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) static RULE: Rule = Rule::of(
 ]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
-    let by_port = round.listeners()?;
+    let by_port = round.listeners().get()?;
     let needs = round.needs().with(&[Source::Services])?;
     let answers = round.now.kernel.health_checks.known_part(Unread::Reported("Node::wrong")).iter();
     let answers = answers.map(|answer| (answer.port, answer)).collect();

@@ -1,9 +1,6 @@
 //! Two workloads, or several pods of one workload, want the same hostPort on the same nodes.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::IpAddr,
-};
+use std::{collections::HashMap, net::IpAddr};
 
 use super::{
     Limits, Round, Rule, ids,
@@ -11,6 +8,7 @@ use super::{
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
+use portreeve_dataplane::{ByPort, Port};
 use portreeve_facts::{
     ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, if_requested,
 };
@@ -28,13 +26,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         return Err(gap.clone());
     }
     let with_pods = WithPods::placed_or_waiting(snapshot);
-    let mut by_number: BTreeMap<(u16, Protocol), Vec<Claim<'_>>> = BTreeMap::new();
     let workloads = || snapshot.cluster.workloads.iter().map(AsRef::as_ref);
-    for workload in workloads() {
-        for (number, port) in workload.node_ports() {
-            by_number.entry((number, port.protocol)).or_default().push((workload, port));
-        }
-    }
+    let by_port = ByPort::of(workloads().flat_map(|workload: &Workload| {
+        workload.node_ports().map(move |(number, port)| ((port.protocol, number), (workload, port)))
+    }));
     // `pod-waits-for-port/pod` reports workloads whose pods wait, so this rule needs the waiting pods.
     let waiting = if_requested(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
@@ -42,12 +37,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         None => Verdict::Problem(evidence),
     };
     let mut left = MOST_COMPARED;
-    let judgement = |((number, protocol), claims): ((u16, Protocol), Vec<Claim<'_>>)| {
+    let judgement = |((protocol, number), claims): (Port, &[Claim<'_>])| {
         let verdict = match left.checked_sub(claims.len().saturating_mul(claims.len())) {
             None => Verdict::Unknown(too_many(number, protocol, claims.len())),
             Some(fewer) => {
                 left = fewer;
-                let in_conflict = in_conflict(&claims, &with_pods);
+                let in_conflict = in_conflict(claims, &with_pods);
                 if in_conflict.is_empty() {
                     return None;
                 }
@@ -58,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let alone = workloads().filter(|workload| !with_pods.has(workload));
     let alone = alone.filter_map(|it| against_itself(snapshot, it, found));
-    Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
+    Ok(by_port.ports().filter_map(judgement).chain(alone).collect())
 }
 
 /// Judges a workload that conflicts with itself. Either several of its pods want the same port, so each pod needs its

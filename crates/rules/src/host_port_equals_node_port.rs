@@ -1,20 +1,21 @@
 //! A pod's hostPort is the NodePort of a Service.
 
+use std::iter;
+
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
     capped::Capped,
     free_ports::Alternatives,
     ids,
-    node_port_winner::{Winner, winner},
+    node_port_winner::{Rivals, Winner},
     node_ports::range_in_words,
     pods::unread_pod,
     remedies::another_number,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Case, Judged, LocalAddress, Loss, Part, covers, may_have, sent_to_node_port, service_port,
-    unsettled,
+    Addressed, Claim, Judged, LocalAddress, Loss, covers, may_have, sent_to_node_port, service_port, unsettled,
 };
 use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
@@ -23,8 +24,8 @@ pub(super) static RULE: Rule =
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let (host_ports, node_ports) = (round.host_ports()?, round.node_ports()?);
-    let addressed = round.addressed()?;
+    let (host_ports, node_ports) = (round.host_ports().get()?, round.node_ports().get()?);
+    let addressed = round.addressed().get()?;
 
     let met = node_ports.ports().map(|(port, services)| (services, host_ports.at(port)));
     let mut met = met.filter(|(_, pods)| !pods.is_empty()).peekable();
@@ -38,7 +39,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let of = |(service, port)| pods.iter().map(move |(pod, host)| Clash { service, port, pod, host });
         services.iter().copied().flat_map(of)
     });
-    clashes.filter_map(|clash| node.judge(&clash)).chain(unread).for_each(|judgement| capped.push(judgement));
+    clashes.flat_map(|clash| node.judge(&clash)).chain(unread).for_each(|judgement| capped.push(judgement));
     Ok(capped.all())
 }
 
@@ -57,12 +58,14 @@ struct Node<'r, 'a> {
 }
 
 /// The severity, the claim that gets the connections, and the vantage points that lose connections. The claim is `None`
-/// if the settings decide which claim gets the connections.
+/// if the settings or the addresses decide which claim gets the connections.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
     winner: Option<Winner>,
     affected: Affected,
+    /// The reason why it is not known at some address which claim gets the connections.
+    unread: Option<Gap>,
 }
 
 impl Loss for Lost {
@@ -71,57 +74,55 @@ impl Loss for Lost {
             severity: self.severity.min(other.severity),
             winner: self.winner.filter(|it| other.winner == Some(*it)),
             affected: &self.affected & &other.affected,
+            unread: self.unread.or_else(|| other.unread.clone()),
         })
     }
 }
 
 impl Node<'_, '_> {
-    fn judge(&self, clash: &Clash<'_>) -> Option<Judgement> {
-        let everywhere = clash.host.host_ip.is_none_or(|ip| ip.is_unspecified());
-        let lost = |assumption: &Assumption, case: &mut Case| Ok(self.lost(assumption, case, clash));
-        let (judged, stratum) = self.addressed.over(everywhere, lost);
+    fn judge(&self, clash: &Clash<'_>) -> Vec<Judgement> {
+        let Clash { service, port, pod, host } = *clash;
+        let everywhere = host.host_ip.is_none_or(|ip| ip.is_unspecified());
+        let covers = |local: &LocalAddress| {
+            let family = Family::of(local.ip);
+            service.families.contains(&family) && covers(host, local.ip) && may_have(pod, family)
+        };
+        let rivals = Rivals::of(self.round, self.addressed, (service, port), Claim::HostPort(pod, host), covers);
+        let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
+            let won = rivals.winner(assumption, case)?;
+            Ok(won.map(|won| Lost {
+                severity: if won.affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning },
+                // The sentence is about every address of the hostPort.
+                winner: Some(won.winner).filter(|_| won.unread.is_none()),
+                affected: won.affected,
+                unread: won.unread,
+            }))
+        });
         // A pod without an address is in no EndpointSlice yet.
-        let may_join = clash.port.target.is_none_or(|target| target == clash.host.port);
-        let gets = |lost: &Lost| matches!(lost.winner, Some(Winner::Pod | Winner::PodForNow));
-        let verdict = match (judged, self.is_an_endpoint(clash), unsettled(self.snapshot, clash.pod)) {
-            (Judged::Never, ..) => return None,
-            (Judged::Depends { on: gap, .. }, ..) | (Judged::Certain(..), Err(gap), _) => Verdict::Unknown(gap),
+        let may_join = port.target.is_none_or(|target| target == host.port);
+        let verdicts = match (judged, self.is_an_endpoint(clash), unsettled(self.snapshot, pod)) {
+            (Judged::Never, ..) => return Vec::new(),
+            (Judged::Depends { on: gap, .. }, ..) | (Judged::Certain(..), Err(gap), _) => vec![Verdict::Unknown(gap)],
             (Judged::Certain(lost, _), Ok(false), Some(gap))
-                if may_join || gap.source != Source::Pods || gets(&lost) =>
+                if may_join || gap.source != Source::Pods || lost.winner != Some(Winner::Service) =>
             {
-                Verdict::Unknown(gap)
+                vec![Verdict::Unknown(gap)]
             }
             (Judged::Certain(..), Ok(true), _) => {
-                Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))
+                vec![Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))]
             }
-            (Judged::Certain(Lost { severity, winner, affected }, _), Ok(false), _) => {
-                Verdict::Problem(self.evidence(clash, severity, winner, &affected))
+            (Judged::Certain(Lost { severity, winner, affected, unread }, _), Ok(false), _) => {
+                let problem = Verdict::Problem(self.evidence(clash, severity, winner, &affected));
+                iter::once(problem).chain(unread.map(Verdict::Unknown)).collect()
             }
         };
-        let place = (clash.host.protocol, clash.host.host_port?);
-        Some(Judgement::on_port(Subject::pod(clash.pod), place, assuming(stratum, everywhere, verdict)))
+        let place = (host.protocol, port.node_port.unwrap_or_default());
+        let judgement = |it| Judgement::on_port(Subject::pod(pod), place, assuming(stratum, everywhere, it));
+        verdicts.into_iter().map(judgement).collect()
     }
 
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
-    }
-
-    /// The loss with one set of settings. `None` if the two claims have no common address.
-    fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
-        let Clash { service, port, pod, host } = *clash;
-        let number = port.node_port.unwrap_or_default();
-        let meet = |local: &LocalAddress| {
-            let family = Family::of(local.ip);
-            let has_pod = covers(host, local.ip) && may_have(pod, family);
-            service.families.contains(&family) && has_pod && assumption.captures(*local, number)
-        };
-        let meeting: Vec<LocalAddress> = self.addressed.locals.iter().copied().filter(meet).collect();
-        if meeting.is_empty() || !case.is_served(self.round, assumption, (service, Part::NodePorts)) {
-            return None;
-        }
-        let (winner, affected) = winner(self.round, (assumption, case), (service, port), &meeting);
-        let severity = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
-        Some(Lost { severity, winner: Some(winner), affected })
     }
 
     fn evidence(&self, clash: &Clash<'_>, severity: Severity, winner: Option<Winner>, affected: &Affected) -> Evidence {

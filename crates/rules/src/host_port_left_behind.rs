@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 
 use super::{
     Limits, Round, Rule, ids,
-    node_port_winner::{Winner, winner},
+    node_port_winner::{Rivals, Winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_unknown,
+    Claim, Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table,
+    v6only_unknown,
 };
 use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, if_requested};
 
@@ -23,9 +24,9 @@ pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"],
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    round.host_ports()?;
+    round.host_ports().get()?;
     let subject = Subject::this_node(snapshot);
-    let Ok(redirections) = round.redirections() else {
+    let Ok(redirections) = round.redirections().get() else {
         return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };
     let node = Node { round, snapshot, redirections };
@@ -74,7 +75,7 @@ impl Loss for Taken {
 struct Loser {
     name: String,
     is_certain: bool,
-    /// The settings for which the loss is true.
+    /// The settings with which the process or Service loses connections.
     stratum: Stratum,
     vantage_points: Vec<Vantage>,
 }
@@ -148,7 +149,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that loses connections to the redirection. The caller checks pods before.
+    /// The process or Service whose connections the redirection takes or may take. The caller checks pods before.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -164,7 +165,7 @@ impl Node<'_, '_> {
 
     fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();
+        let sockets = self.round.listeners().get()?.at((redirection.protocol, redirection.port)).iter();
         let affected = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
         let mut unknown = None;
         for socket in affected {
@@ -183,26 +184,26 @@ impl Node<'_, '_> {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort connections the redirection gets or may get. `None` if Services were not requested.
+    /// A Service whose NodePort connections the redirection takes or may take. `None` if Services were not requested.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
+        let Some(node_ports) = if_requested(self.round.node_ports().get())? else { return Ok(None) };
         let mut claims = node_ports.at((redirection.protocol, redirection.port)).iter();
         let Some((service, port)) = claims.find(|(service, _)| service.families.contains(&family)) else {
             return Ok(None);
         };
-        let addressed = self.round.addressed()?;
+        let addressed = self.round.addressed().get()?;
         let is_redirected =
-            |local: &&LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+            |local: &LocalAddress| Family::of(local.ip) == family && redirection.ip.is_none_or(|ip| ip == local.ip);
+        let redirected = Claim::Redirection(redirection);
+        let rivals = Rivals::of(self.round, addressed, (service, port), redirected, is_redirected);
         let (judged, stratum) = addressed.over(redirection.ip.is_none(), |assumption, case| {
-            let is_met = |local: &&LocalAddress| assumption.captures(**local, redirection.port);
-            let locals = addressed.locals.iter().filter(is_redirected);
-            let meeting: Vec<LocalAddress> = locals.filter(is_met).copied().collect();
-            Ok(match winner(self.round, (assumption, case), (service, port), &meeting) {
-                (Winner::Pod, from) => Some(Taken { is_certain: true, from }),
-                (Winner::Undefined, from) => Some(Taken { is_certain: false, from }),
-                (Winner::Both | Winner::PodForNow | Winner::Service, _) => None,
-            })
+            let won = rivals.winner(assumption, case)?;
+            Ok(won.and_then(|won| match won.winner {
+                Winner::Pod => Some(Taken { is_certain: true, from: won.affected }),
+                Winner::Undefined => Some(Taken { is_certain: false, from: won.affected }),
+                Winner::Both | Winner::PodForNow | Winner::Service => None,
+            }))
         });
         let is_known = |stratum| stratum != Stratum::Defaults || redirection.ip.is_none();
         let (is_certain, stratum, from) = match judged {

@@ -37,10 +37,10 @@ const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listening = round.listeners()?;
-    let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports()))?;
-    let node_ports = round.node_ports()?;
-    let addressed = round.addressed()?;
+    let listening = round.listeners().get()?;
+    let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports().get()))?;
+    let node_ports = round.node_ports().get()?;
+    let addressed = round.addressed().get()?;
 
     let of_pods = host_ports.into_iter().flat_map(ByPort::ports);
     let of_pods = of_pods.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
@@ -147,8 +147,8 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether the socket may be a client's, or is the proxy's own. If the hostPort is also a Service's port, other
-    /// variants report the conflict.
+    /// Whether the socket may belong to a client, or belongs to the proxy. If the hostPort is also a Service's port,
+    /// other variants report the conflict.
     fn excuse(&self, number: Port, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
         let mut needs = self.round.needs().known(Unread::Reported("the gap of Services")).at(number).iter();
         let is_of_proxy = is_node_port || needs.any(|need| matches!(need, Need::HealthCheck(_)));
@@ -238,8 +238,8 @@ impl Node<'_, '_> {
 }
 
 /// Whether a container runtime may have opened this socket to hold a hostPort. A process in a pod is not a container
-/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort,
-/// these sockets are not enough, because the node may have only one hostPort.
+/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort, a
+/// socket on each hostPort does not prove that the process is the runtime. The node may have only one hostPort.
 ///
 /// # Errors
 /// If the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the runtime is
@@ -264,7 +264,8 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: 
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// Whether root owns the socket, and its process has the name of a program that opens sockets for hostPorts.
+/// Whether root owns the socket, and the process of the socket has the name of a program that opens sockets for
+/// hostPorts.
 pub(super) fn has_name_of_runtime(socket: &Socket) -> bool {
     let Owner::Held(holder) = &socket.owner else { return false };
     let process = holder.process.known(Unread::Doubted);
@@ -278,8 +279,8 @@ fn has_them_all(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         let Owner::Held(holder) = &socket.owner else { return Ok(false) };
         return if_requested(holder.process.get()).map(|_| false);
     }
-    let listening = round.listeners()?;
-    let mut host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    let listening = round.listeners().get()?;
+    let mut host_ports = round.host_ports().known(Unread::Doubted).into_iter().flat_map(ByPort::ports);
     Ok(host_ports.all(|((protocol, number), pods)| {
         !is_held(protocol)
             || !pods.iter().any(|(pod, _)| pod.has_begun())

@@ -79,8 +79,8 @@ struct Known<'a> {
     unread_slice: Option<&'a Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
-    /// This node's addresses on links other than the ipvs device. Such an address belongs to this node, even if the
-    /// node's name is not known.
+    /// This node's addresses on links other than the ipvs device. An address in this set belongs to this node, even if
+    /// the node's name is not known.
     own: HashSet<IpAddr>,
     services: Result<Claims<'a>, Gap>,
 }
@@ -138,7 +138,7 @@ impl<'a> Known<'a> {
     /// rule reports the address.
     ///
     /// # Errors
-    /// If the owner is not certain. The error is the unread input.
+    /// If the owner is not certain. The error names the unread input.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
         if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());

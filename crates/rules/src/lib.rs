@@ -18,7 +18,6 @@ mod capped;
 mod client_socket_blocks_pod;
 mod client_socket_blocks_port;
 mod client_socket_on_node_port;
-mod each_service;
 mod endpoints_needed;
 mod ephemeral;
 mod ephemeral_ports_near_exhaustion;
@@ -139,8 +138,8 @@ pub static RULES: &[&Rule] = &[
     &pod_port_in_ephemeral_range::RULE,
 ];
 
-/// Rules that also judge manifests. Their results about Services and workloads are true before the objects exist, and
-/// their evidence names the fields of the manifests.
+/// Rules that also judge manifests. The results of these rules about Services and workloads are true before the objects
+/// exist. The evidence of these rules names the fields of the manifests.
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
@@ -185,7 +184,7 @@ pub fn skipped_for_users() -> BTreeSet<Source> {
     skipped(&[&host_port_left_behind::RULE])
 }
 
-/// The judgements of one rule in a round. If the rule panicked, there are none.
+/// The judgements of one rule in a round. If the rule panicked, there are no judgements.
 #[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
@@ -206,8 +205,8 @@ impl Opinion {
     }
 }
 
-/// If UDP listeners were not read, leaves out the judgements that UDP listeners could change, and adds an unknown
-/// result.
+/// Adapts the judgements of a rule to a scan without UDP listeners. The function leaves out the judgements that UDP
+/// listeners could change, and adds an unknown result.
 fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));

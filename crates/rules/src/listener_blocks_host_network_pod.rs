@@ -33,7 +33,7 @@ pub(super) static RULE: Rule =
         .sockets(&[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
-    let listening = round.listeners()?;
+    let listening = round.listeners().get()?;
     let snapshot = round.now;
     pods_before(snapshot)?;
     let ephemeral = EphemeralPorts::of(snapshot);
@@ -60,7 +60,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let refuses = |family: &Family| refuses_bind(snapshot, at.0, *family);
         let may_refuse = snapshot.proxy_mode().is_err() || Family::BOTH.iter().any(refuses);
         may_refuse
-            && match round.node_ports() {
+            && match round.node_ports().get() {
                 Ok(all) => !all.at(at).is_empty(),
                 Err(gap) => gap.why != Why::NotRequested && is_in_range(snapshot, at.1),
             }
@@ -150,7 +150,7 @@ impl Blocked<'_, '_> {
         if mode.is_ok() && !Family::BOTH.iter().any(refused) {
             return Ok(None);
         }
-        let node_ports = match self.round.node_ports() {
+        let node_ports = match self.round.node_ports().get() {
             Err(gap) if gap.why == Why::NotRequested || !is_in_range(self.snapshot, port) => return Ok(None),
             node_ports => node_ports?,
         };
@@ -169,7 +169,7 @@ impl Blocked<'_, '_> {
         if !self.refused_families(service).contains(&Family::of(ip)) {
             return Ok(false);
         }
-        let addressed = self.round.addressed()?;
+        let addressed = self.round.addressed().get()?;
         let loopback = ip.is_loopback().then_some(LocalAddress { ip, vrf: false });
         let Some(local) = addressed.local(ip).copied().or(loopback) else { return Ok(false) };
         let assumptions = &addressed.assumptions;
@@ -273,7 +273,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port, and so may servers of different interfaces.
+        // Two UDP servers may share a port. Servers that are bound to different interfaces may also share a port.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 

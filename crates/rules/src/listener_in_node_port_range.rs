@@ -75,10 +75,10 @@ fn evidence_to_come(range: &NodePortRange, workload: &Workload, number: u16, pro
 
 fn judge_listeners(round: &Round<'_>) -> Judgements {
     let snapshot = round.now;
-    let listeners = round.listeners()?;
+    let listeners = round.listeners().get()?;
     let range = snapshot.cluster.node_port_range.get()?;
     let (addressed, allocated, ephemeral) =
-        (round.addressed()?, allocated_if_known(round)?, EphemeralPorts::of(snapshot));
+        (round.addressed().get()?, allocated_if_known(round)?, EphemeralPorts::of(snapshot));
 
     let node = Node { round, snapshot, range, allocated, addressed, ephemeral };
     let latent = listeners

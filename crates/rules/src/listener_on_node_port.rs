@@ -38,7 +38,8 @@ pub(super) static RULE: Rule = Rule::of(
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let (listeners, node_ports, addressed) = (round.listeners()?, round.node_ports()?, round.addressed()?);
+    let (listeners, node_ports, addressed) =
+        (round.listeners().get()?, round.node_ports().get()?, round.addressed().get()?);
 
     let contested = node_ports.ports().map(|(port, services)| (port, services, listeners.at(port)));
     let mut contested = contested.filter(|(.., sockets)| !sockets.is_empty()).peekable();
@@ -51,7 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let mut sockets = in_order(sockets, |socket| node.rank(socket));
         // A user can listen on any number of addresses that the node does not have.
         sockets.retain(|(socket, _)| node.has_place(socket));
-        let pods = round.host_ports().into_iter().flat_map(|all| all.at(port));
+        let pods = round.host_ports().known(Unread::Reported("Node::is_host_port")).into_iter();
+        let pods = pods.flat_map(|all| all.at(port));
         let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
         let of_services = round.claims_of_services(port, |ip| addressed.local(ip).is_some());
         let claims: Vec<_> = of_services.into_iter().chain(pods).collect();
@@ -206,7 +208,7 @@ impl Node<'_, '_> {
     /// Whether the socket keeps a pod's hostPort for a container runtime. If true, another rule reports the pod. The
     /// result is an error if Pods could not be read, and false if Pods were not requested.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
-        match self.round.host_ports() {
+        match self.round.host_ports().get() {
             Ok(all) => {
                 let number = (socket.protocol, socket.local_port);
                 let is_one = all.at(number).iter().any(|(_, port)| covers(port, socket.local));

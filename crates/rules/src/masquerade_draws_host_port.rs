@@ -11,7 +11,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["host-p
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let host_ports = round.host_ports()?;
+    let host_ports = round.host_ports().get()?;
     let (drawn, masquerades) = (drawn(snapshot), masquerades(snapshot));
     let masquerades = match (snapshot.proxy_mode(), masquerades) {
         (Ok(mode), _) if mode.value != Mode::Cilium => return Ok(Vec::new()),

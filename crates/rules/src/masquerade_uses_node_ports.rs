@@ -123,7 +123,7 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
     })
 }
 
-/// A connection that hangs, and the IPVS connection of its answer.
+/// A masqueraded connection that hangs, and the connection that IPVS made from the server's answer.
 type Taken<'a> = (&'a MasqueradedFlow, &'a IpVsConnection);
 
 fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>]) -> Evidence {
@@ -210,7 +210,7 @@ mod tests {
         world
     }
 
-    /// The same node after IPVS sent the answer of the first connection to a pod.
+    /// The same node, but the server answered the first flow, and IPVS sent this answer to a pod.
     fn taken(source: &str) -> Snapshot {
         let mut world = hanging(source);
         seen(&mut world.kernel.ip_vs_connections).push(IpVsConnection {

@@ -1,18 +1,22 @@
-//! Ports that servers of this node need, except NodePorts: ports that pods declare, and ports of the node's daemons.
+//! Ports that servers of this node need, except NodePorts: ports that pods declare, ports of the node's daemons, and
+//! ports of tunnels.
 
 use std::collections::BTreeMap;
 
 use super::{Round, node_ports::counted};
 use crate::findings::Evidence;
-use portreeve_dataplane::{Need, Role, usual_ports};
+use portreeve_dataplane::{ByPort, Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Unread, Why};
 
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Usual ports on which daemons listen now, and the ports of kube-proxy.
+    /// Usual ports on which daemons listen now, the ports of kube-proxy, and ports of tunnels.
     daemons: PortSet,
+    /// Ports of tunnels in the default ephemeral port range. No finding reports these ports: they are the default ports
+    /// of network plugins, so a finding would be about every node of such a plugin.
+    tunnels: PortSet,
     /// Ports of pods that may be on this node, because this node's name is unknown.
     perhaps: PortSet,
     unread: Option<Gap>,
@@ -21,7 +25,7 @@ pub(super) struct NeededPorts {
 impl NeededPorts {
     /// The ports that servers need, among `choosable`: the ports that the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        let (mut needed, mut daemons) = (Self::default(), Vec::new());
+        let (mut needed, mut daemons, mut tunnels) = (Self::default(), Vec::new(), Vec::new());
         let known = round.needs().known(Unread::Reported("NeededPorts::unread"));
         let all = known.ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
         // If the proxy is unknown, kube-proxy's ports are left out, because the node may have no kube-proxy
@@ -36,6 +40,10 @@ impl NeededPorts {
                 Need::Declared(pod, _) => (pod, ""),
                 Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
+                Need::Tunnel(_) if PortRange::DEFAULT_EPHEMERAL.contains(port) => {
+                    tunnels.push(port);
+                    continue;
+                }
                 _ => {
                     daemons.push(port);
                     continue;
@@ -48,7 +56,7 @@ impl NeededPorts {
                 *known = who;
             }
         }
-        needed.daemons = daemons.into_iter().collect();
+        (needed.daemons, needed.tunnels) = (daemons.into_iter().collect(), tunnels.into_iter().collect());
         let perhaps = round.now.cluster.unplaced_ports().map(|(port, ..)| port);
         needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
@@ -57,19 +65,28 @@ impl NeededPorts {
         needed.unread = pods.or_else(|| lacks(Source::ProxyConfig));
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
-        if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
-            needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
-        }
+        let is_usual = usual.any(|it| widened.contains(it.number));
+        // A hostPort needs `bind` only if a socket has the hostPort.
+        let is_host_port = |of: &[Protocol]| {
+            let all = round.host_ports().known(Unread::Reported("NeededPorts::unread"));
+            let mut all = all.into_iter().flat_map(ByPort::ports);
+            all.any(|((protocol, number), _)| of.contains(&protocol) && choosable.contains(number))
+        };
+        let listeners = || lacks(Source::Listeners).filter(|_| is_usual || is_host_port(&Protocol::ALL));
+        let udp = || round.now.kernel.no_udp.clone().filter(|_| is_usual || is_host_port(&[Protocol::Udp]));
+        needed.unread = needed.unread.or_else(listeners).or_else(udp).or_else(|| lacks(Source::Addresses));
         needed
     }
 
+    /// The needed ports that findings report.
     pub(super) fn ports(&self) -> PortSet {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The needed ports, and the ports that may be needed. An unnecessary port in the list harms no server.
+    /// The needed ports, the ports of all tunnels, and the ports that may be needed. An unnecessary port in the list
+    /// harms no server.
     pub(super) fn to_reserve(&self) -> PortSet {
-        self.ports().union(&self.perhaps)
+        self.ports().union(&self.tunnels).union(&self.perhaps)
     }
 
     pub(super) fn unread(&self) -> Option<&Gap> {
@@ -167,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_that_was_not_read_may_hold_a_host_port() {
+        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(8080, 7443));
+        let unread = |world: &Snapshot, choosable: &str| needed(world, choosable).unread().map(|gap| gap.source);
+        assert_eq!(unread(&world, "7000-8000"), None);
+        world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
+        assert_eq!(unread(&world, "7000-8000"), None, "the hostPort is of TCP");
+        world.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+        assert_eq!([unread(&world, "7000-7442"), unread(&world, "7000-8000")], [None, Some(Source::Listeners)]);
+    }
+
+    #[test]
     fn ports_of_microk8s_are_needed_where_somebody_listens() {
         let world = Snapshot::healthy();
         assert_eq!(ports(&world, "16000-26000"), "");
@@ -195,8 +223,25 @@ mod tests {
         assert_eq!(ports(&world, "1024-10249"), "9100,10249");
         let chance = world.listens_as("127.0.0.1:9777", daemon("containerd", 10));
         assert_eq!(ports(&chance, "9700-9800"), "", "the kernel may have chosen it");
-        let tunnel = Snapshot::healthy().listens_udp("0.0.0.0:51871");
-        assert_eq!(ports(&tunnel, "32768-60999"), "");
+        let unknown = Snapshot::healthy().listens_udp("0.0.0.0:51871");
+        assert_eq!(needed(&unknown, "32768-60999").to_reserve().to_string(), "");
+    }
+
+    #[test]
+    fn the_port_of_a_tunnel_is_reserved_and_no_finding_reports_it_in_the_default_range() {
+        for up in [true, false] {
+            let own_port = Snapshot::healthy().tunnel("vxlan.own", "vxlan", 7789, |link| link.up = up);
+            assert_eq!(ports(&own_port, "6000-8000"), "7789", "{up}");
+            assert_eq!(ports(&own_port, "32768-60999"), "", "the kernel does not choose the port");
+            let wireguard = Snapshot::healthy().listens_udp("0.0.0.0:51871");
+            let wireguard = wireguard.tunnel("cilium_wg0", "wireguard", 1, |it| (it.up, it.udp_port) = (up, None));
+            let needed = needed(&wireguard, "32768-60999");
+            assert!(needed.ports().is_empty(), "{up}");
+            assert_eq!(needed.to_reserve().to_string(), "51871", "{up}");
+        }
+        let mut unread = Snapshot::healthy();
+        unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert_eq!(needed(&unread, "32768-60999").unread().map(|gap| gap.source), Some(Source::Addresses));
     }
 
     #[test]

@@ -3,21 +3,20 @@
 use std::{
     cell::LazyCell,
     cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use super::{
     Limits, Round, Rule,
     capped::{Capped, OF_RULE},
-    each_service::each_service,
     free_ports::Alternatives,
     ids,
     pods::{to_come, workload as workload_of},
     remedies::{another_number, another_port},
     wording::{MOST_LISTED, listed, number_field},
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, REFUSED, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{
     ClaimOf, ContainerPort, Gap, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Why, Workload,
@@ -37,19 +36,12 @@ const MOST_WITH_PODS: usize = OF_RULE * MOST_COMPARED;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let services = snapshot.cluster.services.get()?;
-    let mut by_number: BTreeMap<u16, Vec<Claim<'_>>> = BTreeMap::new();
-    let has_number = |service: &&Service| service.numbers().next().is_some();
-    for service in each_service(services.iter().map(Arc::as_ref).filter(has_number)) {
-        for (number, port) in service.numbers() {
-            by_number.entry(number).or_default().push(Claim { service, port });
-        }
-    }
+    let allocated = round.allocated().get()?;
     // If Pods were not requested, the rule assumes that no pods exist. If Pods could not be read, the result is unknown
     // for new Services and for workloads: an unread pod may have the number. For an existing Service, each node
     // compares the Service with the node's own pods.
-    let mut claims = by_number.values().flatten();
-    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
+    let mut claims = allocated.iter();
+    let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|(service, _)| service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
@@ -58,7 +50,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
     let (mut left, mut left_out) = (MOST_WITH_PODS, None);
-    for (number, claims) in by_number {
+    for (number, claims) in allocated.ports() {
+        let claims: Vec<_> = claims.iter().map(|&(service, port)| Claim { service, port }).collect();
         let compared = some_of_each_kind(snapshot, &claims);
         // Conflicts are counted without comparing all pairs. A claim conflicts with all other claims, except claims of
         // its Service with the same port and another protocol.
@@ -122,7 +115,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The claims of one number that are compared, a limited number of each kind. Claims of one kind conflict in the same
-/// way. The kind is the protocol, whether the claim exists, and whether this node serves the Service.
+/// way. Claims have the same kind if three facts are equal: the protocol, whether the claim exists, and whether this
+/// node serves the Service.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
@@ -241,8 +235,8 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// The conflict with another claim to the number. `None` if the claims are identical, if both claims are valid
-    /// together, or if only this claim exists: then the API server refuses the other claim.
+    /// The conflict with another claim to the number. `None` if the claims are identical, or if both claims are valid
+    /// together. If only this claim exists, the result is `None` too, because the API server refuses the other claim.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         let same_service = std::ptr::eq(self.service, other.service);
@@ -256,7 +250,8 @@ impl Claim<'_> {
                 return None;
             }
         }
-        // The API server refuses a Service with one number twice for one protocol, even if the Service already has it.
+        // The API server refuses a Service with one number twice for one protocol, even if the existing Service has the
+        // number already.
         if same_service && same_protocol && self.service.uid.is_none() {
             return Some(Clash::Refused);
         }
@@ -341,6 +336,7 @@ fn evidence(
     let evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .variant(worst.variant())
+        .outcome(if worst == Clash::Refused { REFUSED } else { "" })
         .about([ClaimOf::node_port(claim.service, claim.port)])
         .beside(others.iter().filter_map(|(other, _)| other.field(number)))
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()))
@@ -348,7 +344,7 @@ fn evidence(
         .each("also claimed by", others.iter().map(words))
         .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
-    // If several claims conflict with this claim, another number for one of them does not end the problem.
+    // If several claims conflict with this claim, a change of one other claim does not end the problem.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

@@ -7,7 +7,7 @@ use super::{
     node_ports::{known_range, range_in_words},
     remedies::another_number,
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, REFUSED, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
 
@@ -53,13 +53,14 @@ fn evidence(
         Some(port) => format!("nodePort {number}/{}", port.protocol),
         None => format!("healthCheckNodePort {number}"),
     };
-    let end = match service.has_accepted(port) {
-        true => "the Service keeps it, but cannot be created again",
-        false => "the API server refuses to create this Service",
+    let (outcome, end) = match service.has_accepted(port) {
+        true => ("", "the Service keeps it, but cannot be created again"),
+        false => (REFUSED, "the API server refuses to create this Service"),
     };
     let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
+        .outcome(outcome)
         .about([ClaimOf::node_port(service, port)])
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));

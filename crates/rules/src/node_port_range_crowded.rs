@@ -1,6 +1,6 @@
 //! Most NodePorts of the range are in use.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Limits, Round, Rule, ids,
@@ -9,7 +9,7 @@ use super::{
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::Allocated;
+use portreeve_dataplane::{Allocated, ByPort};
 use portreeve_facts::{NodePortRange, PortRange, Service, Source};
 
 pub(super) static RULE: Rule = Rule::of(
@@ -23,7 +23,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let services = round.now.cluster.services.get()?;
     let range = known_range(round.now)?;
     let bands = bands_here(round.now, range.range);
-    let allocated = round.allocated()?;
+    let allocated = round.allocated().get()?;
     let unread = round.now.cluster.unread_service();
     let verdict = match (evidence(services, range, bands, allocated, limits, unread.is_some()), unread) {
         (None, None) => Verdict::Healthy,
@@ -38,11 +38,11 @@ fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
     Bands { fixed, dynamic }: Bands,
-    allocated: &BTreeMap<u16, Allocated<'_>>,
+    allocated: &ByPort<Allocated<'_>, u16>,
     limits: &Limits,
     at_least: bool,
 ) -> Option<Evidence> {
-    let used_in = |band: PortRange| allocated.range(band.first..=band.last).count() as u64;
+    let used_in = |band: PortRange| allocated.ports().filter(|(number, _)| band.contains(*number)).count() as u64;
     let is_full = |band: PortRange| used_in(band) == u64::from(band.size());
     let (used, size) = (used_in(dynamic), u64::from(dynamic.size()));
     let is_near = used * 100 >= size * u64::from(limits.band_warning_percent);

@@ -86,8 +86,8 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The finding if the reserved ports of the kernel cover only an older NodePort range. In this case, the kernel may
-/// choose NodePorts of the present range.
+/// The finding if the reserved ports of the kernel cover only an older NodePort range: the kernel may choose NodePorts
+/// of the present range.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
     let unread = Unread::Reported("the verdict about the claim itself");
@@ -119,10 +119,11 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
 }
 
 fn with_allocated(round: &Round<'_>, evidence: Evidence, ports: &PortSet) -> Evidence {
-    let Ok(allocated) = round.allocated() else { return evidence };
+    let Some(allocated) = round.allocated().known(Unread::Adds) else { return evidence };
     let inside: Vec<_> = allocated
-        .iter()
-        .filter(|(number, _)| ports.contains(**number))
+        .ports()
+        .filter(|(number, _)| ports.contains(*number))
+        .filter_map(|(number, holders)| Some((number, holders.first()?)))
         .map(|(number, (service, _))| format!("{number} ({}/{})", service.namespace, service.name))
         .collect();
     match inside.is_empty() {

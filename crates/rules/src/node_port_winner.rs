@@ -1,8 +1,12 @@
-//! Decides who gets the connections to a NodePort, if a hostPort with a redirection of the CNI has the same number.
+//! Decides who gets the connections to a NodePort, if a redirection of a hostPort has the same number.
+
+use std::collections::BTreeMap;
 
 use crate::findings::Affected;
-use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
-use portreeve_facts::{Family, Service, ServicePort};
+use portreeve_dataplane::{
+    Addressed, Assumption, Case, Claim, Contest, LocalAddress, Outcome, Part, Round, is_link_local, vantage_points,
+};
+use portreeve_facts::{Family, Gap, Service, ServicePort, Vantage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
@@ -10,37 +14,88 @@ pub(super) enum Winner {
     Both,
     /// The pod, as long as the Service has no endpoint.
     PodForNow,
-    /// Either the Service or the pod. It is not known which of the two.
+    /// Portreeve does not know whether the Service or the pod gets the connections.
     Undefined,
     Service,
     Pod,
 }
 
-/// Which of the two claims gets the connections on these addresses, and the vantage points from which the losing claim
-/// loses connections.
-pub(super) fn winner(
-    round: &Round<'_>,
-    (assumption, case): (&Assumption, &mut Case),
-    (service, port): (&Service, &ServicePort),
-    meeting: &[LocalAddress],
-) -> (Winner, Affected) {
-    let mut winner = Winner::PodForNow;
-    let mut affected = Affected::new();
-    let places =
-        meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
-    // On link-local addresses, neither claim answers.
-    for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
-        let backing = case.backing_of(round, (service, port), Family::of(local.ip));
-        let number = port.node_port.unwrap_or_default();
-        let outcome = assumption.outcome((local, (port.protocol, number)), vantage, backing);
-        let (wins, lost) = match (assumption.node_port_or_host_port(outcome), outcome) {
-            (Some(ClaimKind::NodePort), _) => (Winner::Service, true),
-            (Some(_), Outcome::Pod) => (Winner::Pod, true),
-            (Some(_), _) => (Winner::PodForNow, false),
-            (None, _) => (Winner::Undefined, false),
-        };
-        winner = winner.max(wins);
-        affected.extend(lost.then_some(vantage));
+/// The result on all addresses at which the winner is known.
+pub(super) struct Won {
+    pub(super) winner: Winner,
+    /// The vantage points from which the losing claim loses connections. Left out are vantage points with an address at
+    /// which the winner is not known.
+    pub(super) affected: Affected,
+    /// The reason why the winner is not known at some address.
+    pub(super) unread: Option<Gap>,
+}
+
+/// A NodePort, and a hostPort or a leftover redirection with the same number.
+pub(super) struct Rivals<'r, 'a, 'c> {
+    round: &'r Round<'a>,
+    service: &'c Service,
+    port: &'c ServicePort,
+    contest: Contest<'r, 'a, 'c>,
+    /// The addresses of the hostPort or redirection.
+    covered: Vec<LocalAddress>,
+}
+
+impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
+    pub(super) fn of(
+        round: &'r Round<'a>,
+        addressed: &'r Addressed<'a>,
+        (service, port): (&'c Service, &'c ServicePort),
+        redirected: Claim<'c>,
+        covers: impl Fn(&LocalAddress) -> bool,
+    ) -> Self {
+        let number = (port.protocol, port.node_port.unwrap_or_default());
+        let contest = Contest::of(round, addressed, number, [Claim::NodePort(service, port), redirected]);
+        // On link-local addresses, neither claim answers.
+        let covered = addressed.locals.iter().copied().filter(|local| covers(local) && !is_link_local(local.ip));
+        Self { round, service, port, contest, covered: covered.collect() }
     }
-    (winner, affected)
+
+    /// Which of the two claims gets the connections in this case. `None` if the node does not serve the NodePort on an
+    /// address of the redirection.
+    ///
+    /// # Errors
+    /// When the winner is known at no address.
+    pub(super) fn winner(&self, assumption: &Assumption, case: &mut Case) -> Result<Option<Won>, Gap> {
+        let Self { round, service, port, .. } = *self;
+        let number = port.node_port.unwrap_or_default();
+        let meets = |local: &LocalAddress| assumption.captures(*local, number);
+        if !self.covered.iter().any(meets) || !case.is_served(round, assumption, (service, Part::NodePorts)) {
+            return Ok(None);
+        }
+        let (mut winner, mut affected) = (None, Affected::new());
+        let mut unread: BTreeMap<Vantage, Gap> = BTreeMap::new();
+        let places = self.covered.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |it| (*it, *local)));
+        for (from, to) in places {
+            let winners = match self.contest.winners((assumption, &mut *case), (from, to)) {
+                Ok(winners) if meets(&to) => winners,
+                Ok(_) => continue,
+                Err(gap) => {
+                    unread.entry(from).or_insert(gap);
+                    continue;
+                }
+            };
+            let backing = case.backing_of(round, (service, port), Family::of(to.ip));
+            let has_pod = assumption.outcome((to, (port.protocol, number)), from, backing) == Outcome::Pod;
+            // The NodePort is the first claim of the contest.
+            let (wins, lost) = match (winners.contains(&0), winners.contains(&1)) {
+                (true, true) => (Winner::Undefined, false),
+                (true, false) => (Winner::Service, true),
+                (false, true) if has_pod => (Winner::Pod, true),
+                (false, true) => (Winner::PodForNow, false),
+                (false, false) => continue,
+            };
+            winner = winner.max(Some(wins));
+            affected.extend(lost.then_some(from));
+        }
+        affected.retain(|from| !unread.contains_key(from));
+        match (winner, unread.into_values().next()) {
+            (None, Some(gap)) => Err(gap),
+            (winner, unread) => Ok(Some(Won { winner: winner.unwrap_or(Winner::PodForNow), affected, unread })),
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! The NodePort range: its bands, its allocated ports, and its overlap with the ephemeral range.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, sync::Arc};
 
 use super::{Round, wording::MOST_LISTED};
 use crate::findings::{Severity, Verdict};
-use portreeve_dataplane::{Allocated, Part, serves};
+use portreeve_dataplane::{Allocated, ByPort, Part, serves};
 use portreeve_facts::{
     Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Unread, Why, kubernetes_version,
 };
@@ -61,8 +61,8 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// Changes the verdict to healthy if this node does not serve this part of the Service. Changes a problem to unknown if
-/// it is not known whether this node serves the part.
+/// Changes the verdict to healthy if this node does not serve `part` of the Service. Changes a problem to unknown if it
+/// is not known whether this node serves `part`.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -72,7 +72,7 @@ pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdic
 }
 
 pub(super) struct KnownAllocations<'a> {
-    allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
+    allocated: Option<&'a ByPort<Allocated<'a>, u16>>,
     unread: Option<&'a Gap>,
 }
 
@@ -82,7 +82,7 @@ impl KnownAllocations<'_> {
     /// # Errors
     /// If only an unread Service may have the number.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
-        match (self.allocated.is_some_and(|all| all.contains_key(&port)), self.unread) {
+        match (self.allocated.is_some_and(|all| !all.at(port).is_empty()), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
             (has, _) => Ok(has),
         }
@@ -94,7 +94,7 @@ impl KnownAllocations<'_> {
 /// # Errors
 /// If Services were requested and not read.
 pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAllocations<'r>, Gap> {
-    let allocated = match round.allocated() {
+    let allocated = match round.allocated().get() {
         Err(_) if !round.now.cluster.configured => None,
         allocated => Some(allocated?),
     };

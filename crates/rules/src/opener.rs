@@ -91,7 +91,8 @@ pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Optio
         bound if bound.is_unspecified() => listener.serves(Family::of(peer)) == Some(true),
         bound => bound == peer,
     };
-    let on_port = |it| round.listeners().is_ok_and(|all| all.at(it).iter().any(listens));
+    let listeners = || round.listeners().known(Unread::Reported("the rule, which needs listeners"));
+    let on_port = |it| listeners().is_some_and(|all| all.at(it).iter().any(listens));
     if socket.protocol != Protocol::Tcp || !on_port((socket.protocol, socket.remote_port)) {
         return Some(false);
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::{Limits, Round, Rule, ids, remedies::who_holds, wording::with_socket};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Addresses, Need, owner_name};
-use portreeve_facts::{Protocol, Source};
+use portreeve_facts::{Protocol, Source, Unread};
 
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["agent"], &[Source::OwnPort], check);
 
@@ -24,7 +24,8 @@ fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Eviden
     let snapshot = round.now;
     // The listeners on the port. Empty if listeners were not read, or if a socket is bound to the port without
     // listening.
-    let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
+    let listeners = round.listeners().known(Unread::Adds).into_iter();
+    let mut listeners = listeners.flat_map(|all| all.at((Protocol::Tcp, address.port())));
     let holder = listeners.find(|socket| at.meets(socket) != Some(false));
     let who = holder.map_or_else(|| "another process".to_owned(), |socket| owner_name(snapshot, &socket.owner));
     let summary = format!(

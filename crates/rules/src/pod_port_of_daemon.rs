@@ -15,7 +15,7 @@ use portreeve_facts::Workload;
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
-/// Projects with several programs. Their charts put the project's word into the name of each program.
+/// Projects with several programs. A project's chart puts the project's word into the name of each program.
 const PROJECTS: [&str; 6] = ["antrea", "calico", "cilium", "flannel", "metallb", "ovn"];
 
 /// Whether the workload is the daemon itself, by its name or namespace. A word inside a longer name is not enough:

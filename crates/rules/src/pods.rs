@@ -91,7 +91,8 @@ impl<'a> WithPods<'a> {
     }
 }
 
-/// The workloads without a known pod on a node. Their pods may still wait for a node, or may be unread.
+/// The workloads without a known pod on a node. The pods of these workloads may still wait for a node, or may be
+/// unread.
 pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     let with_pods = WithPods::placed(snapshot);
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
@@ -100,7 +101,7 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
 /// The existing pods. If Pods were not requested, and workloads will make pods, the list is empty.
 ///
 /// # Errors
-/// If the pods could not be read. Also if Pods were not requested, and no workload will make pods.
+/// If the pods could not be read, or if Pods were not requested and no workload will make pods.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),
@@ -108,8 +109,8 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
-/// A pod as the workload would make it on this node. The pod has the workload's name, and in the host's network the
-/// node's addresses. If Pods were read, the pod certainly does not run yet.
+/// A pod as the workload would make it on this node. The pod has the workload's name. If the workload uses the host's
+/// network, the pod has the node's addresses. If Pods were read, the pod certainly does not run yet.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, probed, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);

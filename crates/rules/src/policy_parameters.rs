@@ -11,8 +11,8 @@ use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, So
 /// The largest number of addresses of one node, because a hostile node may report any number of addresses.
 const MOST_ADDRESSES: usize = 16;
 
-/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. The other
-/// 50,000 are for the rest of the expression, such as the networks of `--keep-free`.
+/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. The rest of
+/// the expression, such as the networks of `--keep-free`, may have the other 50,000 characters.
 const LONGEST: usize = 50_000;
 
 /// The parameters from the scans of some nodes.

@@ -61,10 +61,12 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let mut used: BTreeMap<u16, PortUse> = BTreeMap::new();
 
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
-    let allocated = round.allocated().into_iter().flatten();
-    for (number, (service, port)) in allocated.filter(|(number, _)| range.range.contains(**number)) {
+    let named = Unread::Reported("PortUsage::unread");
+    let allocated = round.allocated().known(named).into_iter().flat_map(ByPort::ports);
+    for (number, holders) in allocated.filter(|(number, _)| range.range.contains(*number)) {
+        let Some((service, port)) = holders.first() else { continue };
         let owner = format!("{}/{}", service.namespace, service.name);
-        used.entry(*number).or_default().allocated =
+        used.entry(number).or_default().allocated =
             Some((owner, port.map_or(Choice::Automatic, |port| choice(port.fixed))));
     }
 
@@ -76,7 +78,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = round.proxy();
     let mut unclear: BTreeMap<(Source, Why), Vec<u16>> = BTreeMap::new();
-    for socket in round.listeners().into_iter().flat_map(ByPort::iter) {
+    for socket in round.listeners().known(named).into_iter().flat_map(ByPort::iter) {
         let port = socket.local_port;
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
             continue;
@@ -87,7 +89,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             unclear.entry((gap.source, gap.why)).or_default().push(port);
         }
         let is_allocated = used.get(&port).is_some_and(|it| it.allocated.is_some());
-        if owns == Own::No || round.allocated().is_ok() && !is_allocated {
+        if owns == Own::No || snapshot.cluster.services.gap().is_none() && !is_allocated {
             let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
             used.entry(port).or_default().taken.get_or_insert_with(taken);
         }
@@ -101,7 +103,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
     unread.extend(snapshot.cluster.unplaced_pod().cloned());
-    let host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    let host_ports = round.host_ports().known(named).into_iter().flat_map(ByPort::ports);
     for ((_, number), pods) in host_ports.filter(|((_, number), _)| range.range.contains(*number)) {
         let taken = pods.first().map(|(pod, _)| format!("pod {}/{} has it as hostPort", pod.namespace, pod.name));
         let used = used.entry(number).or_default();
@@ -112,17 +114,20 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         used.entry(number).or_default().taken.get_or_insert(taken);
     };
     unread.extend(round.missed_redirections());
-    let redirections = round.redirections().into_iter().flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
+    let redirections = round.redirections().known(named).into_iter();
+    let redirections = redirections.flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
     for (all, (protocol, number)) in redirections.filter(|(_, (_, number))| range.range.contains(*number)) {
         if let Some((left, _)) = all.left_behind((protocol, number)).first() {
             take(number, format!("a redirection of a hostPort leads to {}", left.to));
         }
     }
 
-    let external = round.external_ports().into_iter().flat_map(ByPort::ports);
+    unread.extend(round.needs().unread().cloned());
+    let external = round.external_ports().known(named).into_iter().flat_map(ByPort::ports);
     let external: Vec<Port> = external.map(|(port, _)| port).filter(|(_, it)| range.range.contains(*it)).collect();
     if !external.is_empty() {
-        match round.addressed() {
+        match round.addressed().get() {
+            Err(gap) if unread.contains(&gap) => {}
             Err(gap) => unread.push(gap),
             Ok(addressed) => {
                 for port in external {
@@ -138,11 +143,12 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
-    unread.extend(round.needs().unread().cloned());
-    let needs = round.needs().known(Unread::Reported("PortUsage::unread")).ports();
+    let needs = round.needs().known(named).ports();
     for ((_, number), needs) in needs.filter(|((_, number), _)| range.range.contains(*number)) {
+        let claimed = needs.iter().filter(|need| need.is_claimed());
+        let Some(whose) = claimed.map(|need| need.whose(snapshot)).min() else { continue };
         let used = used.entry(number).or_default();
-        let whose = needs.iter().map(|need| need.whose(snapshot)).min().filter(|_| used.allocated.is_none());
+        let whose = Some(whose).filter(|_| used.allocated.is_none());
         used.taken = used.taken.take().or(whose.map(|it| format!("{it} needs it")));
     }
     let free = FreePorts::of_round(&round);
@@ -211,6 +217,7 @@ mod tests {
         let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
             pod.host_network = true;
             (pod.ports, pod.probed) = (vec![port(30001), port(30080)], vec![port(30002)]);
+            pod.reported_in_use = vec![port(30005)];
         });
         let waits = WaitingPod {
             namespace: "default".to_owned(),
@@ -228,7 +235,7 @@ mod tests {
         let taken = |port: u16| usage.used.get(&port).and_then(|it| it.taken.as_deref());
         assert_eq!([30001, 30002].map(taken), [Some("hostNetwork pod default/edge needs it"); 2]);
         assert_eq!([30003, 30004].map(taken), [Some("waiting pod default/waits needs it"), Some(OF_CLUSTER)]);
-        assert_eq!([30000, 30080].map(taken), [None; 2], "it is free, and it is allocated");
+        assert_eq!([30000, 30005, 30080].map(taken), [None; 3], "free, only reported as in use, and allocated");
         assert_eq!((usage.used.len(), usage.unread), (5, Vec::new()));
         world.cluster.waiting_pods = gap(Source::WaitingPods, Why::TimedOut);
         let unread = port_usage(&world).expect("the range is known").unread;
@@ -238,6 +245,13 @@ mod tests {
         let unread = port_usage(&world).expect("the range is known").unread;
         let sources: Vec<_> = unread.iter().map(|gap| gap.source).collect();
         assert_eq!(sources, [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort]);
+    }
+
+    #[test]
+    fn the_port_of_a_tunnel_that_is_down_is_not_free_and_the_tunnel_is_named() {
+        let world = Snapshot::healthy().tunnel("flannel.1", "vxlan", 30789, |link| link.up = false);
+        let usage = port_usage(&world).expect("the range is known");
+        assert_eq!(usage.used[&30789].taken.as_deref(), Some("tunnel flannel.1 needs it"));
     }
 
     #[test]

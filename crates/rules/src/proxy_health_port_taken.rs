@@ -17,7 +17,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"],
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let listeners = round.listeners()?;
+    let listeners = round.listeners().get()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
         // If kube-proxy does not run, no process needs the port.
@@ -48,7 +48,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Some(gap) => Verdict::Unknown(gap),
             None => Verdict::Problem(evidence(snapshot, address, &sockets)),
         },
-        None => Verdict::Unknown(why_not_compared(&sockets).unwrap_or_else(|| unknown(address.port()))),
+        None => {
+            let beside = || sockets.iter().find_map(|socket| proxy.unread_beside(socket));
+            Verdict::Unknown(why_not_compared(&sockets).or_else(beside).unwrap_or_else(|| unknown(address.port())))
+        }
     };
     let port = (Protocol::Tcp, address.port());
     Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
@@ -88,7 +91,7 @@ mod tests {
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
         Learned,
-        healthy::{daemon, gap, proxy_holder, seen},
+        healthy::{daemon, gap, held, proxy_holder, seen},
     };
 
     fn node() -> Subject {
@@ -226,6 +229,29 @@ mod tests {
         let mut world = taken().listens("0.0.0.0:10256");
         seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotRead;
         assert_eq!(expect_unknown(&RULE, &world, &node()).why, Why::Ambiguous, "one of two may be kube-proxy");
+    }
+
+    #[test]
+    fn an_earlier_process_of_kube_proxys_service_may_be_kube_proxy_before_a_restart() {
+        let of = |path: &str, started: u64| {
+            let in_group = |started: u64| {
+                let mut owner = held(path, None, "kube-proxy", 9);
+                if let Owner::Held(holder) = &mut owner {
+                    seen(&mut holder.process).started = started;
+                }
+                owner
+            };
+            let mut world = without_socket().listens_as("[::]:10256", in_group(started));
+            let Owner::Held(proxy) = in_group(700) else { unreachable!("a process") };
+            (world.kernel.proxy.cgroup, world.kernel.proxy.process) = (proxy.cgroup, proxy.process);
+            world
+        };
+        let service = "/system.slice/kube-proxy.service";
+        let gap = expect_unknown(&RULE, &of(service, 600), &node());
+        assert_eq!((gap.source, gap.why), (Source::ProxyProcess, Why::Torn));
+        expect_problem(&RULE, &of(service, 800), &node());
+        expect_healthy(&RULE, &of(service, 700), &node());
+        expect_problem(&RULE, &of("/user.slice/session-1.scope", 600), &node());
     }
 
     #[test]

@@ -137,8 +137,8 @@ impl<'a> Holding<'a> {
             (_, Ok(_)) if own > 0 => Ok(true),
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
-            // A proxy without free file descriptors closes all its sockets on NodePorts. So a proxy without such
-            // sockets may still open one for each NodePort.
+            // A proxy without free file descriptors closes all its sockets on NodePorts. So a proxy that has no socket
+            // on a NodePort now may still be a proxy that opens a socket for each NodePort.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,

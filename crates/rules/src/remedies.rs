@@ -111,16 +111,16 @@ pub(super) fn keep_external_ips_out() -> Step {
     Step::advice("to refuse new external IPs, enable the admission plugin DenyServiceExternalIPs")
 }
 
-/// Makes the API server choose another healthCheckNodePort. Between the two commands, pods see the address of a node as
-/// the client's address.
+/// Makes the API server choose another healthCheckNodePort. After the first command, and until the second command, pods
+/// see the address of a node as the client's address.
 pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
     let remedy = Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"));
-    // The API server refuses a manifest with the former number.
+    // The API server refuses a manifest that still has the old healthCheckNodePort.
     let written = "if the manifest has healthCheckNodePort, remove the field or write the new number";
     if service.health_check_kept { remedy.then(Step::advice(written)) } else { remedy }
 }
 
-/// If all nodes answer, pods see the address of a node as the client's address.
+/// With the policy `Cluster`, all nodes answer, and pods see the address of a node as the client's address.
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
@@ -230,8 +230,8 @@ pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
 
-/// Makes systemd-resolved release port 53. After this change, the stub of systemd-resolved answers no query. Programs
-/// of the node use /etc/resolv.conf, and pods use the file that the kubelet names (systemd
+/// Makes systemd-resolved release port 53. Without port 53, the stub of systemd-resolved answers no query. Programs of
+/// the node use /etc/resolv.conf, and pods use the file that the kubelet names (systemd
 /// src/resolve/resolved-resolv-conf.c).
 pub(super) fn without_stub() -> Remedy {
     Remedy::from(Step::advice(
@@ -326,7 +326,7 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
 
-/// Removes the leftovers of ipvs mode: all virtual servers, and these links.
+/// Removes the leftovers of ipvs mode: all virtual servers, and the network interfaces in `links`.
 pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
     let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
     Remedy::from(Step::advice("make sure that no other program on this node uses IPVS"))
@@ -342,7 +342,7 @@ pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// The setting `allocateLoadBalancerNodePorts: false` leaves the nodePorts of existing Services.
+/// With the setting `allocateLoadBalancerNodePorts: false`, existing Services keep their nodePorts.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";

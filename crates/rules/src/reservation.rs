@@ -16,7 +16,7 @@ const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose these ports, now and after a restart. A write replaces the
 /// whole list. So the new list has the ports that are reserved now, and all NodePorts, hostPorts and server ports that
-/// the kernel may choose. With such a list, one remedy keeps the ports of another remedy.
+/// the kernel may choose. If a user applies two remedies, the second list still has the ports of the first list.
 ///
 /// The list must leave enough ports for outgoing connections, and fit into one write. Otherwise the list leaves out
 /// NodePorts that no Service has, and then also hostPorts and server ports. If the shortest list is still too large,
@@ -67,12 +67,16 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
 /// NodePorts of Services, hostPorts, and ports of servers, as far as these ports were read. The guard reserves the same
 /// ports. HostPorts are included, because some container runtimes bind a hostPort when the pod starts.
 pub(super) fn used(round: &Round<'_>, choosable: &PortSet, needed: &NeededPorts) -> PortSet {
-    let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
+    let host_ports = round.host_ports().known(NAMED).into_iter();
+    let host_ports = host_ports.flat_map(|all| all.ports().map(|((_, number), _)| number));
     allocated(round).union(&host_ports.collect::<PortSet>().intersection(choosable)).union(&needed.to_reserve())
 }
 
+/// `reserve` and the guard name unread inputs. A remedy reserves the ports that were read.
+const NAMED: Unread = Unread::Reported("NodeReservation::unread");
+
 fn allocated(round: &Round<'_>) -> PortSet {
-    round.allocated().into_iter().flat_map(|all| all.keys().copied()).collect()
+    round.allocated().known(NAMED).into_iter().flat_map(|all| all.ports().map(|(number, _)| number)).collect()
 }
 
 /// Whether `more` ports can be reserved: outgoing connections keep enough ports, or lose only a few ports.

@@ -65,7 +65,7 @@ impl Contested<'_> {
             let mut tunnels = self.up.iter().filter_map(|link| link.tunnel.as_ref());
             tunnels.any(|tunnel| tunnel.families.contains(&socket.family))
         };
-        let mut sockets = round.listeners()?.at((Protocol::Udp, self.port)).to_vec();
+        let mut sockets = round.listeners().get()?.at((Protocol::Udp, self.port)).to_vec();
         sockets.retain(|socket| !of_a_tunnel(socket));
         let mut kept_down: Vec<(&Link, &Socket)> = Vec::new();
         let mut unknown = None;
@@ -157,8 +157,8 @@ impl Contested<'_> {
         self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
     }
 
-    /// The settings that change the ports of the tunnels that are down. If `others` is true, also the settings for
-    /// overlay tunnels. Cilium's WireGuard device has no setting for its port.
+    /// The settings that change the ports of the tunnels that are down. If `others` is true, the result also has the
+    /// settings for overlay tunnels. Cilium's WireGuard device has no setting for its port.
     fn settings(&self, others: bool) -> Vec<&'static str> {
         let others = others || self.down.iter().any(|link| link.wireguard().is_none());
         let overlays = [

@@ -17,13 +17,13 @@ use super::comments::{Commented, is_up_to_date, sources};
 
 /// The areas in which faults happen, in the order of the page. Each area has one line of explanation.
 const AREAS: [(&str, &str); 7] = [
-    ("API server", "kube-apiserver, etcd, the network, and permissions."),
-    ("kernel", "The kernel's answers, refusals and changes during a scan."),
-    ("proxy", "kube-proxy, and other programs on its port."),
-    ("node", "Descriptors, memory, processor time, threads and ports that the agent shares with others."),
-    ("disk", "Files that the agent reads or writes, and their volumes."),
-    ("clock", "The node's clock, which other programs set."),
-    ("operator", "Actions of people and of their tools."),
+    ("API server", "kube-apiserver, etcd, the network or permissions fail."),
+    ("kernel", "The kernel refuses a request, answers with an error, or changes during a scan."),
+    ("proxy", "kube-proxy fails, or another program uses kube-proxy's port."),
+    ("node", "Other programs use the descriptors, memory, processor time, threads or ports that the agent needs."),
+    ("disk", "A file or volume that the agent uses fails."),
+    ("clock", "Other programs set the node's clock."),
+    ("operator", "A person or a tool makes a mistake."),
 ];
 
 const FAULT: &str = "Fault (";

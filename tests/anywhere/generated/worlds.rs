@@ -1,4 +1,5 @@
-//! Writes `docs/worlds.md`: every healthy example node of the tests, its description, and its number of sick twins.
+//! Writes `docs/worlds.md`: every healthy example node of the tests, its description, and the number of copies with one
+//! fault.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -14,14 +15,14 @@ the rules find exactly this fault.
 
 A person wrote each example node from documents and source code. The file of the node names these sources. An example node
 is not a recording of a machine.
-[CONTRIBUTING.md](../CONTRIBUTING.md#a-healthy-example-node) explains how to add an example node.
+To add an example node, see [CONTRIBUTING.md](../CONTRIBUTING.md#a-healthy-example-node).
 ";
 
 fn page(worlds: &[(String, World)]) -> String {
     let mut page = HEAD.to_owned();
     let mut write = |text: String| page.write_str(&text).expect("writing to a string");
     let sick: usize = worlds.iter().map(|(_, world)| world.sick().count()).sum();
-    write(format!("\n{} example nodes, {sick} sick twins.\n\n", worlds.len()));
+    write(format!("\nThe table has {} example nodes and {sick} sick twins.\n\n", worlds.len()));
     write("| example node | description | sick twins |\n|---|---|---|\n".to_owned());
     for (name, world) in worlds {
         let about = world.about.replace('|', "\\|");

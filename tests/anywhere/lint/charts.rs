@@ -148,7 +148,7 @@ fn object(line: &str) -> String {
             None => format!("name: p{index}, port: {word}"),
         };
         let ports: Vec<String> = words.iter().enumerate().map(port).collect();
-        // The function `service` adds a first port 80: remove this port.
+        // The function `service` adds a first port 80. The `replace` below removes this port.
         let text = service(name, &format!("x: 0}}, {{{}", ports.join("}, {")));
         return text.replace("{port: 80, x: 0}, ", "");
     }

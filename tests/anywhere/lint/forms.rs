@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
 
-use super::{folder, lint, manifest, service};
+use super::{containers, folder, lint, manifest, service, workload};
 use crate::cli::{binary, ended};
 
 const FORMS: [&str; 7] = ["table", "wide", "json", "yaml", "junit", "sarif", "github"];
@@ -152,11 +152,42 @@ fn annotations_are_a_line_each() {
     assert_eq!(stdout.lines().count(), 3, "{stdout}");
     let first = stdout.lines().next().expect("a line");
     assert!(
-        first.starts_with("::warning file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice/refused::"),
+        first.starts_with("::error file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice/refused::"),
         "{first}"
     );
     assert!(first.contains("%0Agive Service shop/web another nodePort"), "{first}");
     assert!(stdout.lines().last().is_some_and(|line| line.starts_with("::notice ")), "{stdout}");
+}
+
+#[test]
+fn a_refusal_of_the_api_server_is_an_error_and_keeps_its_severity() {
+    let web = |port: u16| service("web", &format!("nodePort: {port}"));
+    let there = web(40000).replace("{name: web,", "{name: web, uid: u,");
+    let daemon = workload("DaemonSet", "edge", "", &containers("containerPort: 80, hostPort: 30080"));
+    let update = ["--against", "there.yaml", "--node-port-range", "30000-32767"];
+    for (text, arguments, id, variant, level) in [
+        (web(30080) + &service("api", "nodePort: 30080"), &[][..], "node-port-claimed-twice", "refused", "error"),
+        (web(40000), &[], "node-port-range-mismatch", "outside", "error"),
+        (web(30080).replace("type: NodePort", "type: ClusterIP"), &[], "port-field-refused", "node-port", "error"),
+        // The API server accepts these manifests.
+        (web(40000), &update, "node-port-range-mismatch", "outside", "warning"),
+        (web(30080) + &daemon, &[], "node-port-claimed-twice", "pods", "warning"),
+    ] {
+        let files = [("a.yaml", text.as_str()), ("there.yaml", &there)];
+        let (_, stdout, _) = lint(&files, &[&["a.yaml", "-o", "github"], arguments].concat());
+        let title = format!("title={id}/{variant}::");
+        let lines: Vec<&str> = stdout.lines().filter(|line| line.contains(&title)).collect();
+        let start = format!("::{level} file=a.yaml,");
+        assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with(&start)), "{stdout}");
+        let (_, stdout, _) = lint(&files, &[&["a.yaml", "-o", "sarif"], arguments].concat());
+        let log: Value = serde_json::from_str(&stdout).expect("JSON");
+        let results = log["runs"][0]["results"].as_array().expect("results").iter();
+        let levels: BTreeSet<(&str, &str)> = results
+            .filter(|it| it["ruleId"] == id && it["properties"]["variant"] == variant)
+            .filter_map(|it| Some((it["level"].as_str()?, it["properties"]["severity"].as_str()?)))
+            .collect();
+        assert_eq!(levels, BTreeSet::from([(level, "warning")]), "{stdout}");
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn a_finding_of_a_rendered_chart_names_the_template() {
 fn no_form_gives_a_template_the_line_of_what_was_rendered() {
     let annotations = elsewhere(&rendered(), &["-o", "github"]);
     assert!(!annotations.contains("line="), "{annotations}");
-    let start = "::warning file=shop/templates/web.yaml,title=node-port-claimed-twice/refused::shop/templates/web.yaml \
+    let start = "::error file=shop/templates/web.yaml,title=node-port-claimed-twice/refused::shop/templates/web.yaml \
                  (standard input:8:32): nodePort 30080";
     assert!(annotations.lines().any(|line| line.starts_with(start)), "{annotations}");
     let log: Value = serde_json::from_str(&elsewhere(&rendered(), &["-o", "sarif"])).expect("JSON");
@@ -95,6 +95,6 @@ fn a_file_that_was_rendered_before_has_lines_of_its_own() {
 fn no_name_of_a_template_ends_a_line_or_a_property() {
     let text = rendered().replace("shop/templates/web.yaml", "a,b:c\u{202e}::error::x");
     let annotations = elsewhere(&text, &["-o", "github"]);
-    assert!(annotations.contains("::warning file=a%2Cb%3Ac"), "{annotations}");
+    assert!(annotations.contains("::error file=a%2Cb%3Ac"), "{annotations}");
     assert!(!annotations.contains('\u{202e}'), "{annotations}");
 }

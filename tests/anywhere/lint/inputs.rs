@@ -78,7 +78,7 @@ fn a_folder_is_read_with_what_is_below_it() {
     assert_eq!(places, ["deploy/a.yaml:6:32", "deploy/below/b.yml:6:32", "deploy/c.json:11:21"], "{stdout}");
     let (code, stdout, _) = lint(&files, &[".", "-o", "github"]);
     assert_eq!(code, 1);
-    assert!(stdout.starts_with("::warning file=deploy/a.yaml,line=6,col=32,"), "{stdout}");
+    assert!(stdout.starts_with("::error file=deploy/a.yaml,line=6,col=32,"), "{stdout}");
     let (code, _, stderr) = lint(&[("a/b.txt", "")], &["a"]);
     assert_eq!(code, 2);
     assert_eq!(stderr, "error: a: has no file *.yaml, *.yml or *.json\n");

@@ -11,7 +11,7 @@ fn log(files: &[(&str, &str)], arguments: &[&str]) -> Value {
     log
 }
 
-/// Checks a log with the schema beside this file, which names the sections of the standard.
+/// Checks a log with the schema beside this file. The schema names the sections of the standard.
 #[track_caller]
 pub(crate) fn follows_the_standard(log: &Value) {
     let schema: Value = serde_json::from_str(include_str!("sarif.schema.json")).expect("JSON");

@@ -1,4 +1,5 @@
-//! Manifests that the API server refuses. Their objects never exist, so only `lint` can find the problems.
+//! Manifests that the API server refuses. The objects of these manifests never exist, so only `lint` can find the
+//! problems.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! A NodePort and a process use one port. Also: ports that answer although `netstat` shows no process.
+//! A NodePort and a process use one port. Other threads are about ports that answer although `netstat` shows no
+//! process.
 
 use portreeve_facts::Mode;
 

@@ -1,7 +1,8 @@
 //! Makes Kubernetes objects as YAML. Each function takes only the fields that matter for a public thread.
 
 /// A Service from the columns of `kubectl get services`: its name (`default/web`), its type, and its ports
-/// (`80:30080/TCP,443:30443/TCP`). `more` is one more line of its spec, for example `externalIPs: [192.0.2.9]`.
+/// (`80:30080/TCP,443:30443/TCP`). `more` is one more line of the Service's spec, for example
+/// `externalIPs: [192.0.2.9]`.
 pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let entries = ports.split(',').enumerate().map(|(index, text)| {
         let (numbers, protocol) = text.split_once('/').expect("a protocol");

@@ -39,7 +39,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         threads: &["cilium/cilium#48419"],
         symptom: "two nodes announce one load balancer's address, because two Services share the address and Cilium elects a node for each Service",
         reason: Reason::NotRead(
-            "the Leases of Cilium, which name a node and a Service, not the address. The announced address is on no link and in no annotation",
+            "the Leases of Cilium, because Portreeve requests no right to Leases. A Lease names the node and the Service, and the status of the Service has the address",
         ),
     },
     Unserved {

@@ -32,7 +32,7 @@ pub struct Cell {
     pub to: IpAddr,
     pub shown: char,
     pub reported: char,
-    /// Whether Portreeve's answer is unknown, and may be unknown here.
+    /// Whether Portreeve's answer is unknown, and the test permits an unknown answer.
     pub is_unsure: bool,
 }
 
@@ -133,9 +133,9 @@ const BEYOND: [IpAddr; 2] =
 
 /// Whether Portreeve's answer may be unknown. Without socket load balancing, an older Cilium serves other addresses to
 /// pods than a newer Cilium, and the settings do not show the version. Cilium's annotations can limit a Service to some
-/// nodes, and add endpoints of other clusters. For such Services, Portreeve does not know the nodes, the endpoints, and
-/// which of two Services is older. If Cilium does not use a device, Portreeve knows no answer at the load balancers'
-/// addresses on the device.
+/// nodes, and add endpoints of other clusters. Portreeve does not know the nodes and the endpoints of a Service with
+/// these annotations. If two Services have the same address and port, Portreeve does not know which Service is older.
+/// If Cilium does not use a device, Portreeve knows no answer at the load balancers' addresses on the device.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {
@@ -152,7 +152,7 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
         Ok(Outcome::Listener) => 'L',
         Ok(Outcome::Pod) => 'P',
         Ok(Outcome::Refused) => 'R',
-        // A client of a link-local address may get an error or wait until it times out.
+        // A connection to a link-local address may fail with an error, or time out.
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
         Ok(Outcome::TimedOut) => 'T',
         Ok(Outcome::Nowhere) => 'N',

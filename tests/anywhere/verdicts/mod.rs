@@ -74,7 +74,8 @@ fn a_verdict_of_another_configuration_is_told_apart() {
     assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
 }
 
-/// The listeners and ports of `node`, with the answers that `shown` has for the same listeners.
+/// Takes the listeners and ports of `node`, and replaces the answers with the answers in `shown`. Leaves out the
+/// listeners that `shown` does not have.
 fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     assert_eq!(node.questions, shown.questions);
     let rows = node.listeners.iter().filter_map(|row| {

@@ -90,7 +90,8 @@ const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external
 /// Compared listeners: on every address, on an address that each data plane serves, on another address, on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// The recordings for this mode, with their nodes. An older Cilium has other answers only in `host-sockets-before`.
+/// The recordings for this mode, with their nodes. The answers of an older Cilium differ from the answers of the newest
+/// Cilium only in `host-sockets-before`.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     // If Cilium's settings are unread, Portreeve assumes that `k8s-service-proxy-name` is not set.
     let is_of_cilium = |name: &str| {
@@ -142,7 +143,7 @@ struct Compared {
 }
 
 /// Compares a recording with the verdicts for its node if one input is missing. A verdict may be unknown, and the rules
-/// may report fewer losses.
+/// may report fewer losses than the recording has.
 fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();

@@ -249,7 +249,8 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
 
     let agent = Agent::start_as_nobody(&node.cluster, &[]);
-    // The first scan may come before the agent has read the settings, so the test waits for the severity.
+    // The first scan may come before the agent has read the settings. So the test waits until the finding has the
+    // severity `warning`.
     until("severity of idle", || (finding(&agent, RULE, 30401)["severity"] == "warning").then_some(()));
     let swallowed = [(&old, "old"), (&udp, "udp"), (&new, "new")];
     let worked: Vec<_> = swallowed.iter().filter(|(socket, _)| works(socket)).map(|(_, name)| *name).collect();

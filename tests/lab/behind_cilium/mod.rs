@@ -45,8 +45,8 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The addresses of the listeners. In each family: the wildcard, the primary address, the second address of Cilium's
-/// device, an address of `lo`, an excluded device's address, and loopback. After the two families: two IPv4-mapped
+/// The addresses of the listeners. Each family has the wildcard, the primary address, the second address of Cilium's
+/// device, an address of `lo`, an excluded device's address, and loopback. The last five entries are two IPv4-mapped
 /// addresses, a socket for IPv6 only, and two sockets of the device `eth0`.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
@@ -71,7 +71,8 @@ static BOUND: [Bind; 17] = [
 /// The name of the configuration in which Cilium does not replace kube-proxy.
 const BESIDE: &str = "no-replacement";
 
-/// The name of the base configuration. Most other recordings contain only differences from its recording.
+/// The name of the base configuration. Most other recordings contain only the differences from the recording of this
+/// configuration.
 const DEFAULT: &str = "default";
 
 /// The name of the configuration in which Cilium chooses its devices from more links. The recording of this
@@ -94,8 +95,8 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Newest, settings }
     }
 
-    /// A configuration with an older minor version of Cilium. Its recordings have only the differences from the
-    /// recordings of the newest version.
+    /// A configuration with an older minor version of Cilium. The recordings of an older version have only the
+    /// differences from the recordings of the newest version.
     fn before(name: &'a str, settings: &'a Further) -> Self {
         Self { name, release: Release::Before, settings }
     }
@@ -261,8 +262,8 @@ fn further_addresses(wired: &Wired) {
     });
 }
 
-/// Turns off checksum offloading, so that the kernel computes checksums before it sends packets. The kernel ignores an
-/// ICMP answer to a packet without a checksum.
+/// Turns off checksum offloading, so that the kernel computes checksums before it sends packets. If a packet has no
+/// checksum, the kernel ignores the ICMP answer to this packet.
 #[track_caller]
 fn send_whole() {
     let ethtool = Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(Stdio::null()).status();

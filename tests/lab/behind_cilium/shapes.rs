@@ -180,8 +180,8 @@ fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Va
     slice
 }
 
-/// Waits until Cilium serves all earlier Services. For this purpose, creates one more Service, and waits until Cilium
-/// serves it in as many families as the node's own pod has.
+/// Waits until Cilium serves all earlier Services. The function creates one more Service, and waits until Cilium serves
+/// this Service in as many families as the node's own pod has.
 #[track_caller]
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);

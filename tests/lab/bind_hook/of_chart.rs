@@ -1,6 +1,6 @@
 //! The guard of the chart with its bind hook, in a pod that a kubelet runs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::of_guard::events;
 use crate::{
@@ -35,13 +35,13 @@ fn below_a_kubelet_a_squatter_in_a_pod_is_an_event_of_the_guard_of_the_chart() {
 
     let spec = json!({"nodeName": "n1", "hostNetwork": true});
     node.stranger("shop", "squatter", &["0.0.0.0:30080", "squatter"], &spec);
-    let event = until("an Event", || events(&node.cluster, "shop", "ReportBind").into_iter().next());
-    assert_eq!((&event["reason"], &event["regarding"]["kind"]), (&json!("ListenerOnNodePort"), &json!("Pod")));
+    let event = until("an Event", || events(&node.cluster, "default", "ReportBind").into_iter().next());
+    assert_eq!((&event["reason"], &event["related"]["kind"]), (&json!("ListenerOnNodePort"), &json!("Pod")));
     assert_eq!(
-        (&event["regarding"]["name"], &event["related"]["uid"]),
+        (&event["related"]["name"], &event["regarding"]["uid"]),
         (&json!("squatter"), &service["metadata"]["uid"])
     );
     let note = event["note"].as_str().expect("a note");
     assert!(note.contains("pod shop/squatter called bind for 0.0.0.0:30080/tcp"), "{note}");
-    assert_eq!(events(&node.cluster, "default", "ReportBind"), [] as [Value; 0], "kube-proxy holds no NodePort");
+    assert_eq!(events(&node.cluster, "default", "ReportBind"), [event], "kube-proxy holds no NodePort");
 }

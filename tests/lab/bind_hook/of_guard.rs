@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::TcpListener,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -11,7 +12,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
+use crate::parts::{
+    Agent, ControlPlane, Group, PRIMARY, Proxy, Role, all_events, enter_alone, http_get, objects, sysctl, until,
+};
 
 const PLACE: &str = "127.0.0.1:29518";
 /// The exit code of this script is the errno of the bind.
@@ -28,8 +31,13 @@ const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgrou
 
 /// Runs `SQUATTER` in `group`, and returns the errno of the bind. 0 means that the bind succeeded.
 fn squat(group: &Path) -> i32 {
+    squat_on(30080, group)
+}
+
+fn squat_on(port: u16, group: &Path) -> i32 {
     let [shell, entering @ ..] = Group::entering(group);
-    let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
+    let script = SQUATTER.replace("30080", &port.to_string());
+    let squatter = Command::new(shell).args(entering).args(["perl", "-e", &script]).status();
     squatter.expect("sh and perl").code().expect("an exit code")
 }
 
@@ -43,7 +51,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// Starts the guard through `command`, which gets the guard's program and arguments.
+    /// Starts the guard: runs `command`, followed by the guard's program and arguments.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
@@ -90,10 +98,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
     let list = cluster.api().text(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")).expect("a list");
     let list: Value = serde_json::from_str(&list).expect("JSON");
     let items = list["items"].as_array().expect("Events").clone();
-    items
-        .into_iter()
-        .filter(|event| event["reportingController"] == "portreeve-guard" && event["action"] == action)
-        .collect()
+    items.into_iter().filter(|event| event["action"] == action).collect()
 }
 
 /// A Node of a Kubernetes version whose kube-proxy opens no sockets for NodePorts.
@@ -142,7 +147,7 @@ fn pod(cluster: &ControlPlane, group: &Group) -> (Value, PathBuf) {
 }
 
 #[test]
-fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_name() {
+fn a_squatter_that_lives_50_ms_is_an_event_on_its_service_with_its_name_and_its_pod() {
     let (cluster, service) = cluster();
     let group = Group::new();
     let (pod, container) = pod(&cluster, &group);
@@ -152,32 +157,65 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     let guard = Guard::start(&arguments);
     // The hook starts to report binds as soon as the kernel has the claims.
     until("a claim", || {
-        assert_eq!(squat(&group.below("first")), 0, "a bind that is reported succeeds");
+        assert_eq!(squat(&container), 0, "a bind that is reported succeeds");
         Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
     });
     assert!(guard.is_attached());
-    let on_node = until("an Event on the Node", || events(&cluster, "default", "ReportBind").into_iter().next());
-    assert_eq!(on_node["regarding"]["kind"], "Node");
-    assert_eq!(on_node["regarding"]["name"], "n1");
-    assert_eq!(on_node["reason"], "ListenerOnNodePort");
-    assert_eq!(on_node["related"]["uid"], service["metadata"]["uid"]);
-    let note = on_node["note"].as_str().expect("a note");
-    assert!(
-        note.starts_with("30080/tcp is the NodePort of Service default/web port p80, and process squatter"),
-        "{note}"
-    );
-
-    assert_eq!(squat(&container), 0);
-    let on_pod = until("an Event on the pod", || events(&cluster, "shop", "ReportBind").into_iter().next());
-    assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
-    let note = on_pod["note"].as_str().expect("a note");
-    assert!(note.contains("and process squatter of pod shop/edge called bind for 0.0.0.0:30080/tcp"), "{note}");
-    // Repeated equal binds add no further Event.
-    for _ in 0..5 {
-        assert_eq!(squat(&container), 0);
+    let event = until("an Event", || events(&cluster, "default", "ReportBind").into_iter().next());
+    assert_eq!(event["reason"], "ListenerOnNodePort");
+    assert_eq!(event["metadata"]["annotations"]["portreeve/finding"], "listener-on-node-port/loses");
+    assert_eq!(event["regarding"]["uid"], service["metadata"]["uid"]);
+    assert_eq!(event["related"]["uid"], pod["metadata"]["uid"]);
+    let note = event["note"].as_str().expect("a note");
+    let wanted = "On node n1: 30080/tcp is the NodePort of Service default/web port p80, and process squatter of pod shop/edge \
+                  called bind for 0.0.0.0:30080/tcp";
+    assert!(note.starts_with(wanted), "{note}");
+    // Repeated equal binds, and binds of other processes, add no further Event.
+    for place in [&container, &group.below("other")] {
+        for _ in 0..3 {
+            assert_eq!(squat(place), 0);
+        }
     }
     guard.wait_for("portreeve_guard_binds_total{answer=\"allowed\"}", 7.0);
-    assert_eq!(events(&cluster, "shop", "ReportBind").len(), 1);
+    assert_eq!(events(&cluster, "default", "ReportBind"), [event]);
+    assert_eq!(events(&cluster, "shop", "ReportBind"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_squatter_that_stays_is_one_event_of_the_guard_and_the_agent_and_the_agent_writes_its_end() {
+    let (mut cluster, service) = cluster();
+    cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.5", "n2")), "IPv4"));
+    cluster.api().create(&objects::selecting_service("first", &[objects::port(80, Some(30081))]));
+    Role::of_chart().grant(&mut cluster);
+    let group = Group::new();
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
+    let _guard = Guard::start(&arguments);
+    // The kernel gets the claims of all NodePorts at the same moment.
+    until("a claim", || {
+        assert_eq!(squat_on(30081, &group.below("first")), 0);
+        Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
+    });
+
+    let about = |kind: &str| {
+        let mut events = all_events(&cluster);
+        events.retain(|event| event["regarding"]["uid"] == service["metadata"]["uid"] && event["type"] == kind);
+        events
+    };
+    let squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    let event = until("an Event", || about("Warning").into_iter().next());
+    assert_eq!(event["action"], "ReportBind");
+    let agent = Agent::start(&cluster, &["--proxy-mode", "iptables"]);
+    until("the agent's request", || {
+        let count = Agent::value(&agent.metrics(), r#"portreeve_events_total{result="deduplicated"}"#);
+        count.filter(|count| *count >= 1.0)
+    });
+    drop(squatter);
+    let end = until("its end", || about("Normal").into_iter().next());
+    let name = event["metadata"]["name"].as_str().expect("a name");
+    assert_eq!(end["metadata"]["name"], format!("{name}.resolved"));
+    assert_eq!(about("Warning"), [event]);
 }
 
 #[test]

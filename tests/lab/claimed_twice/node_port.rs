@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{about, answers, before, claimants, each_is_told, one_answers};
 use crate::{
-    parts::{Answer, PRIMARY, Proxy, Wired, cluster, enter_alone, follow, kubectl, objects},
+    look::Look,
+    parts::{Answer, Directory, PRIMARY, Proxy, Wired, cluster, enter_alone, follow, kubectl, objects},
     verdicts::claims::{self, Behind, OTHER},
 };
 
@@ -52,7 +53,7 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
     }
 
     // The API server refuses to create a Service that has one nodePort for two ports. The API server accepts a change
-    // that gives an existing Service such ports.
+    // that gives an existing Service one nodePort for two ports.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;
@@ -62,6 +63,34 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
     let changed = service("e", &[(53, 30003, "TCP"), (54, 30003, "UDP")]);
     cluster.api().delete(&changed);
     assert!(cluster.api().try_create(&changed).is_err_and(|refusal| refusal.contains(ALLOCATED)));
+}
+
+#[test]
+fn a_port_or_a_name_that_a_service_has_twice_is_told_if_the_api_server_refuses_the_service() {
+    enter_alone();
+    let (cluster, directory) = (cluster(), Directory::new());
+    let rule = "port-field-refused/twice";
+    for (name, first, second, is_refused) in [
+        ("port-and-protocol-twice", ("a", 80, "TCP", 30001), ("b", 80, "TCP", 30002), true),
+        ("name-twice", ("a", 80, "TCP", 30003), ("a", 81, "TCP", 30004), true),
+        ("both-twice", ("a", 80, "TCP", 30005), ("a", 80, "TCP", 30006), true),
+        ("two-ports", ("a", 80, "TCP", 30007), ("b", 81, "TCP", 30008), false),
+        ("two-protocols-and-numbers", ("a", 80, "TCP", 30009), ("b", 80, "UDP", 30010), false),
+        ("two-protocols", ("a", 80, "TCP", 30011), ("b", 80, "UDP", 30011), false),
+    ] {
+        let ports = [first, second].map(|(name, port, protocol, node_port)| {
+            json!({"name": name, "port": port, "protocol": protocol, "nodePort": node_port})
+        });
+        let service = objects::service(name, &ports);
+        let look = Look::lint(rule, &directory.write("service.json", &service.to_string()));
+        let refusal = cluster.api().try_create(&service).err();
+        assert_eq!(
+            (refusal.is_some(), !look.findings(rule).is_empty()),
+            (is_refused, is_refused),
+            "{name}: {refusal:?}"
+        );
+        assert!(refusal.is_none_or(|it| it.contains("Duplicate value")), "{name}");
+    }
 }
 
 #[track_caller]

@@ -34,7 +34,8 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = worth_one.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
         finding.evidence.remedies.push(Step::advice(hostile()).into());
-        // All Events about the cluster are about the same Service, so different ports keep these Events apart.
+        // All Events about the cluster are about the same Service. Each finding has another port, so that the Events
+        // differ.
         finding.key.port = Some(port);
     }
     findings
@@ -55,7 +56,8 @@ fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
 
     let mut told = 0;
     for rule in RULES {
-        // Each writer stands for a new agent, and gets few findings: an agent may send at most ten requests at once.
+        // Each writer is a new agent and reports at most three findings, because an agent may send at most ten requests
+        // at once.
         for findings in sayings(&stage, rule, &objects).chunks(3) {
             let count = u64::try_from(findings.len()).expect("a few");
             told += count;

@@ -1,4 +1,4 @@
-//! One problem on two nodes of one slot. In an hour, only one node of a slot reports a problem.
+//! One problem on two nodes of one slot. In each hour, only one node of a slot reports a problem.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::Severity;

@@ -60,8 +60,8 @@ impl Stage {
     }
 
     /// Sets the clock to `seconds` after noon, and returns this time as Events write it. The hours of an incident begin
-    /// at a minute that depends on the object's random uid. So one hour of the incident begins in each clock hour after
-    /// noon.
+    /// at a minute that depends on the object's random uid. So in each clock hour after noon, exactly one hour of the
+    /// incident begins.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");

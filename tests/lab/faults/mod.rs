@@ -23,7 +23,7 @@ const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
-/// A node without other hosts. Its Service has a pod on another node, and a process listens on the Service's nodePort.
+/// A node without other hosts. A Service has a pod on another node, and a process listens on the Service's nodePort.
 struct Node {
     cluster: ControlPlane,
     _squatter: TcpListener,

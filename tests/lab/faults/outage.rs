@@ -145,7 +145,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         seen.and(right)
     });
     let late = right.expect("a scan") - seen.expect("a scan");
-    // The agent needs two scans. The change of the cluster starts one more scan between them.
+    // The agent needs two scans. The change of the cluster starts one more scan between these two scans.
     assert!(late <= 3.0, "right {late} scans after everything was read again");
     assert_eq!(agent.found(RULE), [30080, 30082, 30083]);
     assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());

@@ -40,7 +40,8 @@ fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restar
     let bindings = bindings(&node);
     assert!(!bindings.is_empty());
     bindings.iter().for_each(|binding| node.cluster.api().delete(binding));
-    // An open watch continues after the refusal is in force. So the test makes each watch begin again.
+    // An open watch continues, even if the API server already refuses new requests. So the test cuts the connections,
+    // and each watch begins again.
     let observer = Api::of(&node.cluster.kubeconfig("observer")).expect("a kubeconfig");
     until("refusal in force", || observer.text("/api/v1/services").is_none().then_some(()));
     relay.cut();

@@ -34,13 +34,14 @@ fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
     relay.set_slow(true);
     let agent = node.agent(&["--apiserver", Relay::URL]);
     let mut slow = objects::service("slow", &[objects::port(80, Some(30081))]);
-    // On the slow path, these bytes take two seconds.
+    // The slow connection needs two seconds to transfer this annotation.
     slow["metadata"]["annotations"] = json!({"long": "x".repeat(50_000)});
     node.cluster.api().create(&slow);
     let _slow = squat(30081);
     until_found(&agent, &[30080, 30081]);
 
-    // On the slow path, these bytes take ten seconds. The connection is cut before the last byte.
+    // The slow connection needs ten seconds to transfer this annotation. The test cuts the connection before the last
+    // byte.
     let mut torn = objects::service("torn", &[objects::port(80, Some(30082))]);
     torn["metadata"]["annotations"] = json!({"long": "x".repeat(250_000)});
     let before = relay.passed_bytes();

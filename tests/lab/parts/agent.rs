@@ -82,6 +82,12 @@ impl Agent {
     /// Starts the agent of node `n1` with uid 65534 and without a capability, as in the minimal profile.
     #[track_caller]
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
+        Self::as_nobody(&cluster.kubeconfig("observer"), "n1", PLACE, arguments)
+    }
+
+    /// Starts an agent with uid 65534 and without a capability.
+    #[track_caller]
+    pub fn as_nobody(kubeconfig: &Path, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
         // `cp` makes the copy: if this process opened the copy for writing, a child of a parallel test could inherit
@@ -89,11 +95,10 @@ impl Agent {
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
-        let kubeconfig = cluster.kubeconfig("observer");
         open_to_all(kubeconfig.parent().expect("a directory"), 0o755);
         let (binary, kubeconfig) = (binary.display().to_string(), kubeconfig.display().to_string());
         let words: Vec<&str> = ["/usr/bin/setpriv"].into_iter().chain(AS_NOBODY).chain([binary.as_str()]).collect();
-        Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
+        Self::run(directory, &words, node, place, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
     /// Starts an agent of node `n1` as in a pod, with the files in `service_account`, and waits for its first scan. The

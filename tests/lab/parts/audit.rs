@@ -9,7 +9,7 @@ use super::directory::Directory;
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
-/// The folder of an audit log. A test must drop the API server first.
+/// The folder of an audit log. A test must drop the API server before the test drops this folder.
 pub struct Audit(Directory);
 
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ pub fn follow(cluster: &ControlPlane, finding: &Value) {
     }
 }
 
-/// A user with all rights and with a home directory of their own.
+/// A user with all rights. Each `Person` has a new home directory.
 pub struct Person<'a> {
     cluster: &'a ControlPlane,
     folder: PathBuf,

@@ -16,7 +16,7 @@ use super::{
     directory::Directory,
     etcd::{self, Etcd},
     lent::{self, Loan},
-    process::Process,
+    process::{FEWER_COLLECTIONS, Process},
 };
 
 const KEY: &str = "service-accounts.key";
@@ -280,7 +280,7 @@ fn start_server(program: &str, directory: &Directory, flags: &[String]) -> Proce
         &format!("--service-account-signing-key-file={key}"),
     ];
     let flags: Vec<String> = ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect();
-    Process::start(program, &flags, directory.path())
+    Process::start_by(&FEWER_COLLECTIONS.map(str::to_owned), program, &flags, directory.path())
 }
 
 fn kubeconfig(directory: &Directory, user: &str) -> PathBuf {

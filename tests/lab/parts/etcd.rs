@@ -8,7 +8,10 @@ use std::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{process::Process, talk::http_get};
+use super::{
+    process::{FEWER_COLLECTIONS, Process},
+    talk::http_get,
+};
 
 pub const PLACE: &str = "127.0.0.1:2379";
 
@@ -84,7 +87,8 @@ impl Etcd {
             "--advertise-client-urls=http://127.0.0.1:2379",
             "--listen-peer-urls=http://127.0.0.1:2380",
         ];
-        self.process = Some(Process::start("etcd", &flags.map(ToOwned::to_owned), &self.logs));
+        let command = FEWER_COLLECTIONS.map(str::to_owned);
+        self.process = Some(Process::start_by(&command, "etcd", &flags.map(ToOwned::to_owned), &self.logs));
     }
 }
 

@@ -7,7 +7,8 @@
 //! 127.0.0.1:6443 - relay --- 10.0.2.2 - relay ---------- 127.0.0.1:6443
 //! ```
 //!
-//! The guest keeps the connection of its request open. If the connection ends for any reason, the loan ends.
+//! The guest keeps the connection of its request open. If the connection ends for any reason, the machine ends the API
+//! server.
 
 use std::{
     env,
@@ -26,7 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
-/// The environment variable with a port on the machine's loopback. A guest requests an API server at this port.
+/// The environment variable with a port on the machine's loopback. A guest connects to this port to request an API
+/// server.
 pub const LENDER: &str = "PORTREEVE_LENDER";
 
 /// The address at which a guest reaches the machine's loopback.
@@ -101,7 +103,7 @@ fn lend(mut guest: TcpStream) {
 ///
 /// # Panics
 ///
-/// If the machine starts no API server.
+/// Panics if the machine starts no API server.
 #[track_caller]
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");

@@ -14,8 +14,9 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. It is bash, which reaps orphaned processes. It is in the control group `init.scope`,
-/// like systemd in a container. From this group, Portreeve concludes that it sees a whole node.
+/// The script of the machine's first process. The process is bash, which reaps orphaned processes. The process is in
+/// the control group `init.scope`, like systemd in a container. From this group, Portreeve concludes that it sees a
+/// whole node.
 ///
 /// `/run` and `/dev/shm` are new and empty, so the machine has its own sockets, locks and shared memory. `/var/lib` and
 /// `/var/log` are in the machine's directory, so that a failed test can keep them.
@@ -32,14 +33,14 @@ touch "$2/ready"
 sleep infinity & wait
 "#;
 
-/// A test machine with its own processes and mounts. Its network namespace is the namespace of the thread that starts
-/// it, or a given namespace.
+/// A test machine with its own processes and mounts. The machine's network namespace is the namespace of the thread
+/// that starts the machine, or a given namespace.
 ///
 /// Dropping the value kills all processes of the machine.
 pub struct Machine {
     first: Process,
-    /// This field is dropped after `first`. The drop of a program needs an empty control group, and only the end of
-    /// `first` kills the program's children.
+    /// This field is dropped after `first`, because only the end of `first` kills the children of these programs. A
+    /// dropped program waits until its control group is empty.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,

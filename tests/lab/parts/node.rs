@@ -30,7 +30,7 @@ pub fn enter_alone() {
     ip(&addresses("eth0", [PRIMARY[0], "192.0.2.2", PRIMARY[1], "2001:db8::2"]));
 }
 
-/// A node with all its clients. The calling thread is the node.
+/// A node with all its clients. The network namespace of the calling thread is the node.
 ///
 /// ```text
 /// client --- eth0 node pod0 --- pod      asks
@@ -59,7 +59,8 @@ impl Wired {
         let [client, pod, backend] = [(); 3].map(|()| Namespace::new());
         sysctl("net.ipv4.ip_forward", "1");
         sysctl("net.ipv6.conf.all.forwarding", "1");
-        // By default, the kernel limits the rate of ICMP errors. Then some refused connections would time out.
+        // By default, the kernel limits the rate of ICMP errors. Without an ICMP error, a refused connection would time
+        // out.
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");
@@ -71,8 +72,8 @@ impl Wired {
         ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
         client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
-        // Drops direct answers of the pods that stand for pods of another node. The client would discard an answer with
-        // a pod's address.
+        // Drops each answer that goes directly to the client from an address in `Self::ELSEWHERE`. The client would
+        // discard an answer with a pod's address.
         backend.run(|| {
             for (family, from, to) in
                 [("-4", Self::ELSEWHERE[0], "192.0.2.100"), ("-6", Self::ELSEWHERE[1], "2001:db8::100")]

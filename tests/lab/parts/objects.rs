@@ -74,8 +74,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// The selector shows Portreeve the target port. Without a selector, an unread endpoint could be any listener of the
-/// node. No controller makes endpoints of the Service.
+/// With a selector, Portreeve knows the target port. Without a selector, an unread endpoint could be any listener of
+/// the node. No controller makes endpoints of the Service.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});

@@ -4,7 +4,7 @@ use std::{env, fs, path::Path, process::Command};
 
 use super::{commands::run, control_plane::ControlPlane, directory::Directory, programs};
 
-/// The first commands of a runbook, from `docs/runbooks/README.md`. They set the variables `node` and `agent`.
+/// The first commands of a runbook, from `docs/runbooks/README.md`. The commands set the variables `node` and `agent`.
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 

@@ -36,7 +36,7 @@ impl Proxy {
         Self::start_by(&[], cluster, mode, settings)
     }
 
-    /// Starts kube-proxy through `command`, which gets the program and its arguments.
+    /// Starts kube-proxy: runs `command`, followed by the program and its arguments.
     #[track_caller]
     pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);

@@ -46,8 +46,8 @@ fn from(first: u64, value: f64) -> impl Fn(u64) -> Option<f64> {
     move |step| (step >= first).then_some(value)
 }
 
-/// The step at which the NodePort of `web` gets a listener on a node. Every third node gets the listener, within half
-/// an hour.
+/// The step at which a process on this node begins to listen on the NodePort of `web`. `None` on two of three nodes.
+/// All listeners begin within half an hour.
 fn squatted(node: usize) -> Option<u64> {
     node.is_multiple_of(3).then(|| 150 + u64::try_from(node / 60).expect("a small number"))
 }

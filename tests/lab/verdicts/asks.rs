@@ -29,13 +29,13 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     outside.chain(on_the_link).chain(loopback).collect()
 }
 
-/// All questions about a port, including questions to 127.0.0.53, which only the node itself reaches.
+/// All test connections to a port, including connections to 127.0.0.53, which only the node itself reaches.
 pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Sends each question. A question without an answer is repeated twice, because a busy machine loses packets.
+/// Makes each test connection. A connection without an answer is repeated twice, because a busy machine loses packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {

@@ -21,9 +21,9 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// Four healthCheckNodePorts. The first is free. A process has the second on all addresses, and the third on 127.0.0.1.
-/// An outgoing connection has the fourth. All four are in the static band (the 86 lowest numbers of the range), from
-/// which the API server chooses no NodePort (KEP-3668).
+/// Four healthCheckNodePorts. The first port is free. A process has the second port on all addresses, and the third
+/// port on 127.0.0.1. An outgoing connection has the fourth port. All four ports are in the static band (the 86 lowest
+/// numbers of the range), from which the API server chooses no NodePort (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 #[track_caller]

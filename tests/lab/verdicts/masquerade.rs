@@ -26,8 +26,8 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The greatest number of scans, one a second, until the findings are complete. The kernel repeats a SYN in half a
-/// minute.
+/// The greatest number of scans, one a second, until the findings are complete. The kernel repeats a SYN within about
+/// half a minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -112,8 +112,8 @@ impl Flow {
         all
     }
 
-    /// The nftables rules that give the connection its source port before kube-proxy's masquerade can, and that hide
-    /// answers from conntrack.
+    /// The nftables rules that give the connection its source port before the kernel evaluates kube-proxy's masquerade
+    /// rules. For untracked answers, a further rule hides the answers from conntrack.
     fn rules(&self) -> String {
         let Self { protocol, port, answers, .. } = self;
         let untracked = if *answers == Answers::Untracked {
@@ -151,8 +151,8 @@ impl Flow {
 /// Compares connections with the findings about them, with a real kube-proxy in this mode.
 ///
 /// In ipvs mode, a connection can hang although its server answers. A finding must name each connection whose answers
-/// ipvs sends to an endpoint. No finding may name a connection that works, or a connection without answers. In the
-/// other modes, all tracked connections work, and no finding may name a connection.
+/// ipvs sends to an endpoint. No finding may name a connection that works, or a connection without answers. In iptables
+/// and nftables mode, all tracked connections work, and no finding may name a connection.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

@@ -3,12 +3,12 @@
 //! the answer.
 //!
 //! The tests contain no expected answers. Clients first query the listeners without a proxy. Clients query the
-//! listeners again when the proxy has programmed Services with the listeners' ports. A question is recorded if the
-//! process answered it at first. The judged snapshot comes from `portreeve snapshot` on the node, without flags for the
-//! mode or for settings.
+//! listeners again when the proxy has programmed Services with the listeners' ports. A connection is recorded if the
+//! process answered the connection without a proxy. The judged snapshot comes from `portreeve snapshot` on the node,
+//! without flags for the mode or for settings.
 //!
 //! The recorded answers are below `tests/anywhere/verdicts`. Tests that need no lab judge the recordings again. The
-//! behaviour matrix of the documentation is made of the recordings. `UPDATE=1` records the answers again.
+//! behaviour matrix of the documentation is made from the recordings. `UPDATE=1` records the answers again.
 
 pub mod addresses;
 pub mod asks;
@@ -171,7 +171,7 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
 }
 
-/// The answers to all questions that the process answered without a proxy.
+/// The answers to all connections that the process answered without a proxy.
 pub type Answers = BTreeMap<Ask, Answer>;
 
 /// A node on which clients have queried the listeners before any Service existed.

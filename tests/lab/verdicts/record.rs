@@ -59,7 +59,7 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
 }
 
 /// If an answer differs from the recorded answer, the test fails, even if Portreeve's verdict equals the new answer: a
-/// person must see the answer. At least 95 % of the recorded questions must get an answer.
+/// person must see the answer. At least 95 % of the recorded connections must get an answer.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;

@@ -68,7 +68,7 @@ pub fn agrees(mode: &str) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
         // No finding reports the lost connections of the second address. The address is on the node only for the
-        // Service, so a listener on all addresses does not need it.
+        // Service, so a listener on all addresses does not need the address.
         let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));

@@ -54,8 +54,8 @@ pub fn agrees(mode: &str) {
     let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
     let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
     // The process listens on IPv4 only. SCTP may answer from another address than the queried address, and then the
-    // client gets no answer. So the test repeats, with a proxy, only the questions that the process answers without a
-    // proxy.
+    // client gets no answer. So the test first queries every address without a proxy. With a proxy, the test repeats
+    // only the queries that the process answered.
     let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
     let answers = ask_all(&wired, every);
     let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();

@@ -1,8 +1,8 @@
 //! The node's clock changes while the agent runs: a person or NTP sets the clock, or the host is broken.
 //!
 //! A time namespace does not change the time of day, and the test must not set the machine's clock. So the agent loads
-//! a library that changes only the agent's time of day. The clock since boot continues, as on a machine whose clock is
-//! set.
+//! a library that changes only the agent's time of day. The library does not change the agent's clock since boot. If a
+//! person sets the time of day on a real machine, the clock since boot does not change either.
 
 use std::{fs, process::Command};
 

@@ -57,13 +57,14 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
     // A thread that is stopped inside the memory allocator blocks all threads, but a thread that hangs in a read blocks
-    // no other thread. So the test stops the thread again until the agent still answers.
+    // no other thread. So the test repeats the stop until the agent answers while the thread is stopped.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
     let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // The agent counts as dead after a minute. `until` waits about a minute, and a busy machine may need more calls.
+    // The agent counts as dead after a minute. One call of `until` waits about a minute. On a busy machine, the test
+    // may need three calls.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent is treated as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);

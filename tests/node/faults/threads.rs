@@ -48,8 +48,8 @@ impl Stopped {
         Self { thread, has_ended: Cell::new(false) }
     }
 
-    /// Waits until the stopped thread has ended with its program. After this, the parent process can see the end of the
-    /// program.
+    /// Waits until the stopped thread has ended with its program. After this function returns, the parent process can
+    /// see the end of the program.
     #[track_caller]
     pub(super) fn until_it_ends(&self) {
         let ended = until(|| {

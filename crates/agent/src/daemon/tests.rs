@@ -9,7 +9,8 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// A high cost of reading connections. After this cost, the next reading waits longer than any test takes.
+/// A high cost of reading connections. If a reading costs this much, the agent waits longer than any test takes before
+/// it reads the connections again.
 const MUCH: Duration = Duration::from_secs(2);
 
 /// The test only reports this time and does not wait.
@@ -222,7 +223,7 @@ async fn clients_that_bound_their_port_on_purpose_are_read_now_and_then_and_as_l
     .await;
     let mut scans = Vec::new();
     for number in 0..2 * EVERY_CLIENT + 4 {
-        // The client exists during two scans. The first of them reads all client sockets.
+        // The client exists during two scans. The first of these scans reads all client sockets.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
         agent.scan(Cause::Tick).await;
         scans.extend(every_client.load(Ordering::Relaxed).then_some(number));

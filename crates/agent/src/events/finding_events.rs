@@ -14,8 +14,8 @@ use super::{
 use portreeve_rules::findings::{Key, Severity};
 
 /// The shortest wait after the server refused a request. The wait doubles after each further refusal, up to
-/// [`REFUSED`]. A refusal may be short: a server that starts without data gets its roles and namespaces one after the
-/// other.
+/// [`REFUSED`]. A refusal may last only a short time: if a server starts without data, its roles and namespaces are
+/// created one after the other.
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 
@@ -30,7 +30,7 @@ pub(super) struct FindingEvents {
     hour: Option<Timestamp>,
     /// The Event that was sent last. `None` if the server certainly has an Event about the finding.
     maybe: Option<Sent>,
-    /// Whether `maybe` may be on the server and from this node: the last answer is missing or was lost.
+    /// Whether this node may have created the Event `maybe` on the server: the last answer is missing or was lost.
     may_be_own: bool,
     reported: Option<Reported>,
     /// Whether the server refuses every Event about this finding.
@@ -121,7 +121,7 @@ impl FindingEvents {
     pub(super) fn due(&self, at: Timestamp, spread: Spread) -> Option<Timestamp> {
         let wait = spread.wait(&self.event.node, &self.event.names.incident());
         let (_, due) = self.step(at)?;
-        // If the time of a failure is in the future, the clock was set back after it.
+        // If the time of a failure is in the future, the clock was set back after the failure.
         let refused = self.failed.filter(|failed| *failed <= at).map(|failed| failed + refused(self.refusals));
         Some((due + wait).max(refused.unwrap_or(at)).max(at))
     }

@@ -14,8 +14,8 @@ mod recorder;
 mod spread;
 
 pub(crate) use name::hash;
-pub(crate) use object::reference;
 pub use object::{AGENT_NAMESPACE, NOTE};
+pub(crate) use object::{annotations, finding_event, reference};
 pub use place::Place;
 pub use plan::Counters;
 pub use recorder::Recorder;

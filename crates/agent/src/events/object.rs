@@ -1,5 +1,7 @@
 //! Makes an Event of events.k8s.io/v1 from a finding.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
@@ -15,6 +17,9 @@ pub const NOTE: usize = 1024;
 /// The longest reason, action and reporting instance, in bytes.
 const WORD: usize = 128;
 const ACTION: &str = "CheckPorts";
+const REMEDY: &str = " Remedy: ";
+/// The annotation with the id and the variant of the finding, as `--rule` takes them.
+const FINDING: &str = "portreeve/finding";
 const CONTROLLER: &str = "portreeve";
 
 const END: &str = ".resolved";
@@ -60,12 +65,22 @@ impl PlannedEvent {
             let every = format!(" All affected nodes: `{all}` (at most five nodes write an Event in an hour).");
             let still = format!(" Nodes that are still affected: `{all}`");
             let over = with(&format!("Resolved on node {node}: {summary}"), &still);
-            (note(&with(&format!("On node {node}: {summary}"), &every), remedy), over)
+            let text = format!("On node {node}: {summary}");
+            let of_port = how_to_see_the_port(key, place);
+            let longer = of_port.map(|command| format!("{every} Who answers on the port: `{command}`."));
+            // The sentence and the remedy are more important than the second command.
+            let of_remedy = remedy.map_or(0, |remedy| REMEDY.len() + remedy.len());
+            let end = longer.filter(|end| text.len() + end.len() + of_remedy <= NOTE).unwrap_or(every);
+            (note(&with(&text, &end), remedy), over)
         } else {
             (note(summary, remedy), note(&format!("Resolved: {summary}"), None))
         };
         let event = Event {
-            metadata: ObjectMeta { namespace: Some(namespace.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                namespace: Some(namespace.clone()),
+                annotations: annotations(key),
+                ..ObjectMeta::default()
+            },
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(reporter.clone()),
             action: Some(ACTION.to_owned()),
@@ -96,15 +111,35 @@ impl PlannedEvent {
     }
 }
 
+/// The Event that an agent writes about a new finding. `None` if the object of the finding has no uid.
+pub(crate) fn finding_event(finding: &Finding, place: &Place, at: Timestamp) -> Option<Event> {
+    let planned = PlannedEvent::of(None, finding, place)?;
+    Some(planned.open(&planned.names.in_hour(planned.names.hour(at)), at))
+}
+
 pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
 }
 
+/// The annotations of an Event about the finding with this key.
+pub(crate) fn annotations(key: &Key) -> Option<BTreeMap<String, String>> {
+    Some(BTreeMap::from([(FINDING.to_owned(), key.name())]))
+}
+
 fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    format!("kubectl portreeve check{of} --rule {} -o wide{}", key.name(), namespace_of_agents(place))
+}
+
+/// The command that shows who answers on the port. `None` if the finding is not about one port.
+fn how_to_see_the_port(key: &Key, place: &Place) -> Option<String> {
+    let protocol = key.protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
+    Some(format!("kubectl portreeve owner {}{protocol}{}", key.port?, namespace_of_agents(place)))
+}
+
+fn namespace_of_agents(place: &Place) -> String {
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
-    let agents = elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default();
-    format!("kubectl portreeve check{of} --rule {} -o wide{agents}", key.name())
+    elsewhere.map(|namespace| format!(" --agent-namespace {namespace}")).unwrap_or_default()
 }
 
 pub(super) fn is_worth_an_event(severity: Severity) -> bool {
@@ -116,7 +151,7 @@ pub(super) fn is_worth_an_event(severity: Severity) -> bool {
 
 pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     let text = match remedy {
-        Some(remedy) => format!("{summary} Remedy: {remedy}"),
+        Some(remedy) => format!("{summary}{REMEDY}{remedy}"),
         None => summary.to_owned(),
     };
     // Line ends become spaces. The function `clean` would delete the line end and join two words.

@@ -1,5 +1,5 @@
-//! Plans the requests about Events. The plan is a pure state machine. Its inputs are the time, the ledger's changes,
-//! and the API server's answers.
+//! Plans the requests about Events. The plan is a pure state machine. The plan's inputs are the time, the ledger's
+//! changes, and the API server's answers.
 //!
 //! Each finding waits for its time and for a token of the budget. The worst finding is first. Only one request is in
 //! progress at a time.
@@ -49,7 +49,7 @@ pub(super) enum Step {
     ReportAgain,
     /// The finding is over. Read the Event, because it may be from this node.
     Read,
-    /// The finding is over, and this node reported it. Write the Event about the end.
+    /// The finding is over, and this node reported it. Write the Event about the end of the finding.
     End,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum Request {
 pub(super) enum Reply {
     Written,
     Exists,
-    /// The Event exists. The value is its reporting instance, if it has one.
+    /// The Event exists. The value is the Event's reporting instance. `None` if the Event has no reporting instance.
     Current(Option<String>),
     /// No Event with this name exists, or the namespace does not exist.
     Missing,
@@ -88,7 +88,7 @@ pub struct Counters {
     pub written: u64,
     /// Events that existed already, from this node or from another node.
     pub deduplicated: u64,
-    /// Events that the agent gave up: there were too many findings, or a write took too long.
+    /// Events that the agent did not write, because there were too many findings, or because a write took too long.
     pub dropped: u64,
     /// Failed requests, and findings without an Event because their object has no uid.
     pub failed: u64,

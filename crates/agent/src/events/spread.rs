@@ -4,9 +4,9 @@ use jiff::SignedDuration;
 
 use super::name::hash;
 
-/// In a cluster with at most this number of Nodes, all Nodes may write at the same time.
+/// In a cluster with at most this number of Nodes, all agents may send requests at the same time.
 const FEW: usize = 200;
-/// In a larger cluster, this number of Nodes may write in one second.
+/// In a larger cluster, this number of agents may send requests in the same second.
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds.
 const LONGEST: usize = 30_000;
@@ -33,7 +33,8 @@ impl Spread {
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// The longest wait of a node. An unknown number of Nodes counts as a very large cluster.
+    /// The longest time that an agent waits before a request. An unknown number of Nodes counts as a very large
+    /// cluster.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

@@ -83,9 +83,11 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     all_own.extend((held == Some(true)).then_some(None));
     let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && hides_ports(gap);
     let hides_pods = round.now.cluster.rejected.iter().any(|gap| of_pods(&gap));
-    let host_ports = round.host_ports();
-    let is_host_port = |port| host_ports.as_ref().is_ok_and(|it| it.ports().any(|(host_port, _)| host_port == port));
-    if let (Ok(addressed), Ok(node_ports)) = (round.addressed(), round.node_ports()) {
+    // The hook's thread makes claims only if Services, Pods and addresses were read.
+    let checked = Unread::Doubted;
+    let host_ports = round.host_ports().known(checked);
+    let is_host_port = |port| host_ports.is_some_and(|it| it.ports().any(|(host_port, _)| host_port == port));
+    if let (Some(addressed), Some(node_ports)) = (round.addressed().known(checked), round.node_ports().known(checked)) {
         let of_ports = (CLAIMS / node_ports.ports().count().max(1) / 2).clamp(1, ADDRESSES);
         // Outside of its NodePort range, Cilium serves fewer addresses. If the range was not read, the addresses are
         // either the same for each port, or those of the default range.
@@ -121,7 +123,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
         }
     }
     // HostPorts come after NodePorts, because the hook uses the first claim of an address.
-    if let Ok(host_ports) = host_ports {
+    if let Some(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
             for ip in pods.iter().flat_map(|(_, port)| addresses(port)) {
@@ -137,7 +139,8 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
 /// were not read. A listener whose owner is unknown counts as the proxy's: if the guard refused a bind of the proxy, a
 /// Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
-    let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
+    let (listeners, node_ports) =
+        (round.listeners().known(Unread::Doubted)?, round.node_ports().known(Unread::Doubted)?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
@@ -177,6 +180,9 @@ pub(super) struct Conflict {
     /// The pod that called `bind`, or else the node.
     pub(super) maker: Subject,
     pub(super) note: String,
+    /// The evidence of the finding. `None` if the hook refused the bind: then there is no listener, and no scan reports
+    /// a finding.
+    pub(super) evidence: Option<Evidence>,
 }
 
 /// The conflict that a bind causes. `None` if the conflict is not certain. Examples: an allowed bind whose claim no
@@ -214,7 +220,7 @@ pub(super) fn conflict(
         _ => owner_name(snapshot, &socket.owner),
     };
     let (port, at) = (format!("{}/{}", socket.local_port, socket.protocol), place(&socket));
-    let mut note = match bind.answer {
+    let mut summary = match bind.answer {
         Answer::Refused => format!("{port} {claim}: the guard refused the bind of {who} to {at}."),
         Answer::Allowed | Answer::TooOld => {
             format!("{port} {claim}, and {who} called bind for {at}: new connections do not reach this process.")
@@ -226,15 +232,17 @@ pub(super) fn conflict(
     };
     if bind.answer == Answer::TooOld {
         let seconds = stale.as_secs();
-        note.push_str(&format!(
+        summary.push_str(&format!(
             " The guard did not refuse it: the API server has not confirmed its facts for {seconds} seconds."
         ));
     }
     let steps = judged.iter().flat_map(|(_, evidence)| &evidence.remedies).flat_map(|remedy| &remedy.steps);
     let step = steps.map(Step::in_lasting_words).next().map_or(remedy, str::to_owned);
-    note.push_str(&format!(" Remedy: {step}"));
+    let note = format!("{summary} Remedy: {step}");
     let maker = pod.map_or_else(|| Subject::this_node(snapshot), Subject::pod);
-    Ok(Some(Conflict { key, maker, note }))
+    let listening = judged.filter(|_| bind.answer != Answer::Refused);
+    let evidence = listening.map(|(_, evidence)| Evidence { summary, ..evidence });
+    Ok(Some(Conflict { key, maker, note, evidence }))
 }
 
 fn command(bind: &Bind) -> String {
@@ -328,7 +336,7 @@ fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
     let (protocol, number) = (socket.protocol, socket.local_port);
-    let service = round.node_ports()?.at((protocol, number)).first();
+    let service = round.node_ports().get()?.at((protocol, number)).first();
     Ok(Key {
         rule: LISTENER_ON_NODE_PORT.name,
         variant: "loses",
@@ -347,7 +355,7 @@ fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
     }
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
-    let services = round.node_ports().ok()?.at(((*protocol)?, (*port)?));
+    let services = round.node_ports().known(Unread::Adds)?.at(((*protocol)?, (*port)?));
     let (service, port) = services.iter().find(|(service, _)| Subject::service(service) == *subject)?;
     Some(format!("the NodePort of Service {}", service_port(service, &port.name)))
 }
@@ -583,23 +591,29 @@ mod tests {
     }
 
     #[test]
-    fn a_bind_has_the_key_of_the_finding_that_a_scan_of_its_listener_reports() {
+    fn a_bind_has_the_key_and_the_impact_of_the_finding_that_a_scan_of_its_listener_reports() {
         let owner = held(UNIT, None, "squatter", 7);
         let scanned = world().listens_as("0.0.0.0:30080", owner);
         let findings = crate::judge(&scanned, &Limits::default()).findings;
-        let keys: Vec<Key> = findings.into_iter().map(|finding| finding.key).collect();
         let conflict = conflict_of(&world(), &bind("0.0.0.0:30080", Answer::Allowed)).expect("a conflict");
-        assert!(keys.contains(&conflict.key), "{:?} in {keys:?}", conflict.key);
+        let found = findings.iter().find(|finding| finding.key == conflict.key);
+        let found = found.unwrap_or_else(|| panic!("{:?} in {findings:?}", conflict.key));
+        assert_eq!(conflict.evidence.map(|evidence| evidence.impact()), Some(found.evidence.impact()));
         assert_eq!(conflict.maker, Subject::node("n1", Some("uid-n1")));
         let refused = conflict_of(&world(), &bind("0.0.0.0:30080", Answer::Refused)).expect("a conflict");
-        assert_eq!(refused.key, conflict.key);
+        assert_eq!((refused.key, refused.evidence), (conflict.key, None), "no scan finds a listener");
     }
 
     #[test]
-    fn endpoints_that_are_not_read_change_nothing() {
-        let mut world = world();
-        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
-        assert!(conflict_of(&world, &bind("0.0.0.0:30080", Answer::Allowed)).is_some());
+    fn endpoints_that_are_not_read_change_only_the_outcome() {
+        let outcome = |world: &Snapshot| {
+            let conflict = conflict_of(world, &bind("0.0.0.0:30080", Answer::Allowed)).expect("a conflict");
+            conflict.evidence.map(|evidence| evidence.outcome)
+        };
+        let mut unread = world();
+        unread.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
+        assert_eq!(outcome(&unread), Some("several"));
+        assert_ne!(outcome(&world()), Some("several"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -18,10 +19,10 @@ use tokio::{
 use tracing::warn;
 
 use super::{GuardState, binds::Conflict, now};
-use crate::events::{NOTE, hash, is_refusal, reference};
+use crate::events::{NOTE, Place, annotations, finding_event, hash, is_refusal, reference};
 use portreeve_cluster::{self as cluster, ClusterSource};
-use portreeve_facts::{Node, text};
-use portreeve_rules::findings::Subject;
+use portreeve_facts::{Node, Snapshot, text};
+use portreeve_rules::findings::{Finding, Subject};
 
 /// The shortest time between two Events about the list of reserved ports.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -46,6 +47,8 @@ pub(super) struct Reporter {
     /// The codes that were logged: each code is logged once. The code 0 stands for a missing answer.
     failed: Arc<Mutex<BTreeSet<u16>>>,
     state: watch::Sender<GuardState>,
+    /// The namespace of the agents, if it is known.
+    agents: Option<String>,
 }
 
 impl Reporter {
@@ -53,14 +56,17 @@ impl Reporter {
     pub(super) fn of(cluster: &ClusterSource, state: watch::Sender<GuardState>) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
-                Some(Self::with(cluster::client(access.clone()), access.request_timeout, &ATTEMPTS, state))
+                let client = cluster::client(access.clone());
+                let reporter = Self::with(client, access.request_timeout, &ATTEMPTS, state);
+                Some(Self { agents: access.own_namespace(), ..reporter })
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         }
     }
 
     fn with(client: Client, limit: Duration, waits: &'static [Duration], state: watch::Sender<GuardState>) -> Self {
-        Self { client, limit, waits, overwritten: Arc::default(), failed: Arc::default(), state }
+        let (overwritten, failed) = (Arc::default(), Arc::default());
+        Self { client, limit, waits, overwritten, failed, state, agents: None }
     }
 
     pub(super) fn overwritten(&self, node: &Node, note: &str) {
@@ -90,32 +96,13 @@ impl Reporter {
     }
 
     /// Equal conflicts within an hour have the same Event name, so the API server keeps one Event.
-    pub(super) fn bound(&self, conflict: &Conflict, is_refused: bool, node: &str) {
-        let Conflict { key, maker, note } = conflict;
-        let number = |it: &dyn ToString| it.to_string();
-        let hour = now().as_second() / 3600;
-        let name = hash(&[
-            "bind",
-            key.rule.0,
-            key.variant,
-            &key.subject.to_string(),
-            &key.port.map(|port| number(&port)).unwrap_or_default(),
-            &key.protocol.map(|protocol| number(&protocol)).unwrap_or_default(),
-            &maker.to_string(),
-            node,
-            &number(&is_refused),
-            &number(&hour),
-        ]);
-        let mut event = event(&format!("portreeve.{name:032x}"), node, of(maker));
-        event.action = Some(if is_refused { "RefuseBind" } else { "ReportBind" }.to_owned());
-        event.reason = Some(key.rule.reason());
-        event.related = Some(of(&key.subject));
-        event.note = Some(text::clean(note, NOTE));
-        tokio::spawn(self.write(event));
+    pub(super) fn bound(&self, conflict: &Conflict, snapshot: &Snapshot) {
+        let place = Place::of(snapshot, self.agents.as_deref());
+        tokio::spawn(self.write(bind_event(conflict, &place, now())));
     }
 
     /// Returns true if the API server accepted or refused the Event. If the function returns false, a later attempt may
-    /// succeed. The caller limits Events about binds, so about sixty Events wait at most.
+    /// succeed. The caller limits Events about binds, so at most about sixty Events wait at the same time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);
@@ -147,6 +134,37 @@ impl Reporter {
     }
 }
 
+/// The Event about a bind. If the bind makes a listener, this is the Event of the finding about the listener. An agent
+/// that finds the listener writes no second Event, and writes the Event about the end of the finding.
+fn bind_event(conflict: &Conflict, place: &Place, at: Timestamp) -> Event {
+    let Conflict { key, maker, note, evidence } = conflict;
+    let finding = evidence.clone().map(|evidence| Finding { key: key.clone(), evidence, since: at });
+    if let Some(event) = finding.and_then(|finding| finding_event(&finding, place, at)) {
+        return Event { action: Some("ReportBind".to_owned()), related: Some(of(maker)), ..event };
+    }
+    let number = |it: &dyn ToString| it.to_string();
+    let name = hash(&[
+        "bind",
+        key.rule.0,
+        key.variant,
+        &key.subject.to_string(),
+        &key.port.map(|port| number(&port)).unwrap_or_default(),
+        &key.protocol.map(|protocol| number(&protocol)).unwrap_or_default(),
+        &maker.to_string(),
+        &place.node,
+        &number(&(at.as_second() / 3600)),
+    ]);
+    let mut event = event(&format!("portreeve.{name:032x}"), &place.node, of(maker));
+    event.metadata.annotations = annotations(key);
+    Event {
+        action: Some("RefuseBind".to_owned()),
+        reason: Some(key.rule.reason()),
+        related: Some(of(&key.subject)),
+        note: Some(text::clean(note, NOTE)),
+        ..event
+    }
+}
+
 fn of(subject: &Subject) -> ObjectReference {
     reference(subject.kind.name(), subject.namespace.as_deref(), &subject.name, subject.uid.as_deref())
 }
@@ -166,13 +184,64 @@ fn event(name: &str, node: &str, regarding: ObjectReference) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        collections::{BTreeMap, btree_map::Entry},
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
-    use axum::{Router, body::Bytes, http::StatusCode, routing::post};
-    use serde_json::json;
+    use axum::{
+        Router,
+        body::Bytes,
+        extract::Path,
+        http::StatusCode,
+        routing::{patch, post},
+    };
+    use serde_json::{Value, json};
 
     use super::*;
-    use portreeve_facts::Snapshot;
+    use crate::{events::Recorder, guard::binds::conflict};
+    use portreeve_bind_hook::{Answer, Bind, ClaimId, Protocol};
+    use portreeve_facts::{Cgroup, healthy::held};
+    use portreeve_rules::{
+        Limits,
+        ledger::{Change, Clearance},
+    };
+
+    const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+    const UNIT: &str = "/system.slice/squatter.service";
+
+    async fn serving(router: Router) -> Client {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let place = format!("http://{}", listener.local_addr().expect("an address"));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut config = kube::Config::new(place.parse().expect("an address"));
+        config.default_retry = false;
+        Client::try_from(config).expect("a client")
+    }
+
+    /// An API server that keeps Events. A patch changes nothing, and returns the Event.
+    async fn keeping() -> (Client, Arc<Mutex<BTreeMap<String, Value>>>) {
+        let kept = Arc::<Mutex<BTreeMap<String, Value>>>::default();
+        let (created, patched) = (Arc::clone(&kept), Arc::clone(&kept));
+        let create = move |body: Bytes| {
+            let event: Value = serde_json::from_slice(&body).expect("JSON");
+            let name = event["metadata"]["name"].as_str().expect("a name").to_owned();
+            let exists = json!({
+                "kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": "it exists",
+            });
+            let answer = match created.lock().expect("no panic").entry(name) {
+                Entry::Vacant(place) => (StatusCode::CREATED, place.insert(event).to_string()),
+                Entry::Occupied(_) => (StatusCode::CONFLICT, exists.to_string()),
+            };
+            async move { answer }
+        };
+        let read = move |Path(name): Path<String>| {
+            let event = patched.lock().expect("no panic").get(&name).map(Value::to_string);
+            async move { event.ok_or(StatusCode::NOT_FOUND) }
+        };
+        let router = Router::new().route(EVENTS, post(create)).route(&format!("{EVENTS}/{{name}}"), patch(read));
+        (serving(router).await, kept)
+    }
 
     async fn server(failed: usize, code: u16) -> (Client, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
@@ -189,13 +258,7 @@ mod tests {
                 }
             }
         };
-        let router = Router::new().route("/apis/events.k8s.io/v1/namespaces/default/events", post(answer));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let place = format!("http://{}", listener.local_addr().expect("an address"));
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        let mut config = kube::Config::new(place.parse().expect("an address"));
-        config.default_retry = false;
-        (Client::try_from(config).expect("a client"), requests)
+        (serving(Router::new().route(EVENTS, post(answer))).await, requests)
     }
 
     fn reporter(client: Client) -> (Reporter, watch::Receiver<GuardState>) {
@@ -242,5 +305,63 @@ mod tests {
             assert_eq!(requests.load(Ordering::Relaxed), 1, "{code}");
             assert_eq!(*reporter.failed.lock().expect("no panic"), [code].into());
         }
+    }
+
+    fn world() -> Snapshot {
+        Snapshot::healthy().service("web", |it| it.node_port(30080))
+    }
+
+    fn conflict_of(answer: Answer) -> Conflict {
+        let bind = Bind {
+            pid: 7,
+            uid: 0,
+            name: "squatter".to_owned(),
+            cgroup: 9,
+            protocol: Protocol::Tcp,
+            at: "0.0.0.0:30080".parse().expect("an address"),
+            claim: ClaimId(30080),
+            answer,
+        };
+        let group = Cgroup { path: UNIT.to_owned(), pod: None };
+        let judged = conflict(&world(), &bind, Ok(group), Duration::ZERO);
+        judged.expect("each input was read").expect("a conflict")
+    }
+
+    #[tokio::test]
+    async fn a_bind_and_the_scan_of_its_listener_are_one_event_and_the_agent_writes_its_end() {
+        let (client, kept) = keeping().await;
+        let (conflict, place, at) = (conflict_of(Answer::Allowed), Place::of(&world(), None), now());
+        let (reporter, _state) = reporter(client.clone());
+        assert!(reporter.write(bind_event(&conflict, &place, at)).await);
+        let events = || kept.lock().expect("no panic").clone();
+        let first = events();
+        let (name, event) = first.first_key_value().expect("an Event");
+        assert_eq!((&event["regarding"]["name"], &event["related"]["name"]), (&json!("web"), &json!("n1")));
+        assert_eq!((&event["reportingController"], &event["action"]), (&json!("portreeve"), &json!("ReportBind")));
+        let note = event["note"].as_str().expect("a note");
+        assert!(note.starts_with("On node n1: 30080/tcp is the NodePort of Service default/web, and"), "{note}");
+
+        let scanned = world().listens_as("0.0.0.0:30080", held(UNIT, None, "squatter", 7));
+        let findings = crate::judge(&scanned, &Limits::default()).findings;
+        let found = findings.into_iter().find(|finding| finding.key == conflict.key).expect("a finding");
+        let (recorder, _writing) = Recorder::start(client, Duration::from_secs(60), None, move || at, || 0.0);
+        recorder.offer(at, &[Change::Raised(found.clone())], &place);
+        recorder.idle().await;
+        assert_eq!((recorder.counters().deduplicated, events()), (1, first.clone()), "no second Event");
+        recorder.offer(at, &[Change::Cleared(found, Clearance::Repaired)], &place);
+        recorder.idle().await;
+        let names: Vec<String> = events().into_keys().collect();
+        assert_eq!(names, [name.clone(), format!("{name}.resolved")]);
+    }
+
+    #[test]
+    fn a_refused_bind_is_an_event_about_its_process_because_no_scan_finds_a_listener() {
+        let event = bind_event(&conflict_of(Answer::Refused), &Place::of(&world(), None), now());
+        let name = |object: Option<ObjectReference>| object.and_then(|object| object.name).unwrap_or_default();
+        assert_eq!((name(event.regarding), name(event.related)), ("n1".to_owned(), "web".to_owned()));
+        assert_eq!(event.reporting_controller.as_deref(), Some("portreeve-guard"));
+        assert_eq!(event.action.as_deref(), Some("RefuseBind"));
+        let annotations = event.metadata.annotations.expect("annotations");
+        assert_eq!(annotations["portreeve/finding"], "listener-on-node-port/loses");
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     future::pending,
+    mem,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,15 +23,15 @@ use tracing::{info, warn};
 
 use super::{
     GuardState, READ_INTERVAL,
-    binds::{Claimed, Groups, claimed, conflict},
+    binds::{Claimed, Conflict, Groups, claimed, conflict},
     events::Reporter,
 };
-use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
+use crate::{bucket::Bucket, cluster_state::ClusterState, cluster_updates::EndpointsRequest, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
 use portreeve_cluster::ClusterSource;
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
-use portreeve_rules::Limits;
+use portreeve_rules::{Limits, findings::SubjectKind};
 
 /// The greatest number of binds that the thread reads before it renews the claims, because binds may never stop.
 const BATCH: usize = 1024;
@@ -46,8 +47,8 @@ const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
 /// The greatest number of binds that are judged in a minute. For each judged bind, the thread reads all control groups,
 /// even if the bind is harmless.
 const JUDGED: usize = 100;
-/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The reason is that
-/// the next pod of a DaemonSet may start before the guard reads it. After a proxy that listened on NodePorts ends, the
+/// After the last pod that may serve a port ends, the hook allows binds of the port for this time. The next pod of a
+/// DaemonSet may bind the port before the guard has read the pod. After a proxy that listened on NodePorts ends, the
 /// hook allows all binds for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -117,6 +118,7 @@ pub(super) struct Inputs {
     pub(super) source: ClusterSource,
     pub(super) host_root: PathBuf,
     pub(super) cluster: ClusterState,
+    pub(super) endpoints: EndpointsRequest,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
 }
@@ -200,6 +202,8 @@ struct Follower {
     inputs: Inputs,
     reporter: Option<Reporter>,
     limit: Limit,
+    /// The binds that cause a conflict and are not reported yet.
+    conflicts: Vec<(Bind, Result<Cgroup, Gap>, Conflict)>,
     lines: Bucket,
     /// The reason why the claims in the kernel are older than the last snapshot.
     failed: Option<String>,
@@ -226,6 +230,7 @@ impl Follower {
             inputs,
             reporter,
             limit: Limit::new(now),
+            conflicts: Vec::new(),
             lines: Bucket::new(1, LOST_EVERY, now),
             failed: None,
             unrenewed: None,
@@ -252,6 +257,7 @@ impl Follower {
                 _ = &mut ready => is_waiting = false,
             }
             drain(|| self.hook.next().map(|bind| self.take(&bind))).await;
+            self.report().await;
             let unrenewed = self.renew().err().map(|error| error.to_string());
             if let Some(error) = unrenewed.as_ref().filter(|_| unrenewed != self.unrenewed) {
                 warn!(error, "the bind hook refuses nothing for now");
@@ -295,8 +301,8 @@ impl Follower {
         }
     }
 
-    /// Lets the kernel refuse binds for some more time. Without another call, the kernel then allows all binds. Also
-    /// counts lost records.
+    /// Lets the kernel refuse binds for some more time. When the time ends, the kernel allows all binds, unless this
+    /// function is called again. Also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.inputs.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -339,18 +345,15 @@ impl Follower {
                 *count += u64::from(*answer == bind.answer);
             }
         });
-        let Some((snapshot, _)) = self.inputs.latest.borrow().clone() else { return };
         // The number of judged binds is limited, because the search for a control group walks over all groups.
-        if !self.limit.admits(bind, Instant::now()) {
+        if self.inputs.latest.borrow().is_none() || !self.limit.admits(bind, Instant::now()) {
             return;
         }
+        let Some(snapshot) = self.snapshot() else { return };
         let cgroup = cgroup_of(&Cgroups::find(&self.inputs.host_root), bind.cgroup);
-        // A pod may bind a port at its start. The snapshot may be older than this pod, so the newest pods are used.
-        let mut snapshot = Arc::unwrap_or_clone(snapshot);
-        snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {
             Some(gap) => Err(gap),
-            None => conflict(&snapshot, bind, cgroup, self.inputs.config.stale),
+            None => conflict(&snapshot, bind, cgroup.clone(), self.inputs.config.stale),
         };
         if let Err(gap) = &judged {
             self.change(|state| state.unread += 1);
@@ -359,15 +362,49 @@ impl Follower {
             }
         }
         let Ok(Some(conflict)) = judged else { return self.limit.is_no_conflict(bind) };
-        warn!(
-            note = conflict.note,
-            pid = bind.pid,
-            rule = conflict.key.name(),
-            "a process called bind for a claimed port"
-        );
-        if let Some(reporter) = &self.reporter {
-            reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
+        self.conflicts.push((bind.clone(), cgroup, conflict));
+    }
+
+    /// The last snapshot, with the newest pods. A pod may bind a port at its start, and the snapshot may be older than
+    /// this pod.
+    fn snapshot(&mut self) -> Option<Snapshot> {
+        let (snapshot, _) = self.inputs.latest.borrow().clone()?;
+        let mut snapshot = Arc::unwrap_or_clone(snapshot);
+        snapshot.cluster.pods = self.inputs.cluster.facts().pods.clone();
+        Some(snapshot)
+    }
+
+    /// Reports the conflicts, with the endpoints of their Services. The endpoints decide the outcome of a finding, and
+    /// the outcome is a part of the name of the finding's Event.
+    async fn report(&mut self) {
+        if self.conflicts.is_empty() {
+            return;
         }
+        let (conflicts, Some(mut snapshot)) = (mem::take(&mut self.conflicts), self.snapshot()) else { return };
+        let subjects = conflicts.iter().map(|(.., conflict)| &conflict.key.subject);
+        let services = subjects.filter(|subject| subject.kind == SubjectKind::Service);
+        let services = services.map(|service| service.name.clone()).collect();
+        self.inputs.endpoints.fill_in(services, &mut snapshot.cluster).await;
+        for (bind, cgroup, first) in conflicts {
+            // If the endpoints show that there is no conflict, the bind is not reported. If an input is unread now, the
+            // first judgement remains.
+            let judged = conflict(&snapshot, &bind, cgroup, self.inputs.config.stale);
+            let Some(conflict) = judged.unwrap_or(Some(first)) else {
+                self.limit.is_no_conflict(&bind);
+                continue;
+            };
+            warn!(
+                note = conflict.note,
+                pid = bind.pid,
+                rule = conflict.key.name(),
+                "a process called bind for a claimed port"
+            );
+            if let Some(reporter) = &self.reporter {
+                reporter.bound(&conflict, &snapshot);
+            }
+        }
+        // This request ends the watch of these endpoints.
+        self.inputs.endpoints.fill_in(BTreeSet::new(), &mut snapshot.cluster).await;
     }
 }
 
@@ -406,7 +443,8 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
-/// The group of a restarting proxy cannot be read for a moment. During this moment, the last known group stays.
+/// The group of a restarting proxy cannot be read for a moment. Until the group can be read, the guard keeps the last
+/// known group.
 fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
     if let Some(group) = seen.known(Unread::Chooses) {
         *last = Some(group.clone());

@@ -287,8 +287,9 @@ struct Guard {
     keeper: NodeKeeper,
     scanner: Scanner,
     cluster: ClusterState,
-    /// The guard requests no endpoints. The guard keeps the sender, because a watch ends when its sender is dropped.
-    _endpoints: EndpointsRequest,
+    /// Without the bind hook, the guard requests no endpoints. The guard keeps the sender, because a watch ends when its
+    /// sender is dropped.
+    _endpoints: Option<EndpointsRequest>,
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
@@ -310,24 +311,30 @@ impl Guard {
         let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
-        let (cluster, endpoints) =
-            cluster_updates::start(source, &Resource::OF_GUARD, node, hostname.clone(), &mut tasks).await;
+        let of_hook = config.bind.is_some().then_some(Resource::EndpointSlices);
+        let resources: Vec<Resource> = Resource::OF_GUARD.into_iter().chain(of_hook).collect();
+        let (cluster, endpoints) = cluster_updates::start(source, &resources, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;
         }
         let (latest, snapshots) = watch::channel(None);
-        if let Some(binds) = config.bind.clone() {
-            let inputs = Inputs {
-                config: binds,
-                source: config.cluster.clone(),
-                host_root: config.host_root.clone(),
-                cluster: cluster.clone(),
-                latest: snapshots,
-                state: state.clone(),
-            };
-            hook::start(inputs, &mut tasks)?;
-        }
+        let endpoints = match config.bind.clone() {
+            None => Some(endpoints),
+            Some(binds) => {
+                let inputs = Inputs {
+                    config: binds,
+                    source: config.cluster.clone(),
+                    host_root: config.host_root.clone(),
+                    cluster: cluster.clone(),
+                    endpoints,
+                    latest: snapshots,
+                    state: state.clone(),
+                };
+                hook::start(inputs, &mut tasks)?;
+                None
+            }
+        };
         let searching = connections::follow(config.host_root.clone(), state.clone());
         tasks.spawn("searching for connections on reserved ports", searching);
         let reporter = Reporter::of(&config.cluster, state.clone());
@@ -360,6 +367,9 @@ impl Guard {
             _ = interrupt.recv() => {}
             () = self.run_forever() => {}
             ended = tasks.ended() => bail!("{ended}"),
+        }
+        if let Err(error) = self.keeper.finish() {
+            warn!(%error, "the guard could not record whether another program wrote the list since the last run");
         }
         info!("stopped; the reserved ports stay reserved");
         Ok(())
@@ -404,7 +414,8 @@ impl Guard {
         let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
-        // While the API server does not answer, a watch keeps its last objects. After `OLD_VIEW`, they count as unread.
+        // While the API server does not answer, a watch keeps its last objects. After `OLD_VIEW`, these objects count
+        // as unread.
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
         self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));
@@ -422,6 +433,10 @@ impl Guard {
         match kept {
             Ok(kept) => {
                 self.log_once("error", String::new(), |_| ());
+                let unwatched = self.keeper.watch().err().map(|error| error.to_string());
+                self.log_once("unwatched", unwatched.unwrap_or_default(), |error| {
+                    warn!(error, "if another program adds a port of the guard, the guard can later remove the port");
+                });
                 self.publish(&kept);
                 if let (Some(reporter), Some(node), false) = (&self.reporter, snapshot.own_node(), kept.lost.is_empty())
                 {

@@ -33,8 +33,8 @@ struct Shared {
     started: Instant,
 }
 
-/// Starts the server. If the port is taken, a thread tries again until the port can be bound. The guard runs meanwhile,
-/// because reserved ports matter more than metrics.
+/// Starts the server. If the port is taken, a thread tries again until the port can be bound. While the server waits
+/// for the port, the guard works, because reserved ports matter more than metrics.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,

@@ -87,7 +87,8 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
-        // A variant has series only for its possible severities. Series for all severities would be twice as many.
+        // A variant has series only for its possible severities. Series for all severities would double the number of
+        // series.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));

@@ -86,7 +86,7 @@ pub struct Configuration {
 pub struct ViewAge {
     /// The name of the kind in the plural, for example `services`.
     pub resource: &'static str,
-    /// The time since all objects of the kind were last read. `None` if they were never read.
+    /// The time that has passed since all objects of the kind were last read. `None` if the objects were never read.
     pub age: Option<Duration>,
     /// The number of failures by their code. The codes are words or numbers of a closed list.
     pub errors: Vec<(String, u64)>,

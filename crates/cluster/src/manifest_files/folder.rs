@@ -42,13 +42,14 @@ impl Origin {
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
     pub(super) failures: Vec<String>,
-    /// Folders of Helm charts. Their `templates` are not read, because only helm can render them to manifests.
+    /// Folders of Helm charts. The `templates` of a chart are not read, because only helm can render templates to
+    /// manifests.
     pub(super) charts: Vec<PathBuf>,
-    /// The folder of a kustomization, once for each of its patches. A patch contains only a part of an object, so the
-    /// file of a patch is not read.
+    /// For each patch that is not read: the folder of the kustomization that lists the patch. A patch is not read,
+    /// because a patch contains only a part of an object.
     pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
-    /// Texts about the skipped patches that `perhaps_whole` contains.
+    /// A text about each skipped patch in `perhaps_whole`.
     pub(super) left_out: Vec<String>,
     patches: BTreeMap<PathBuf, PathBuf>,
     /// The files that kustomizations list under `resources`, and patches outside of the kustomization's folder.
@@ -96,8 +97,8 @@ impl Found {
                 continue;
             }
             match self.collect_patches(folder, &path) {
-                // A kustomization whose name ends like the name of a manifest is also read as a manifest, and its error
-                // is reported then.
+                // If the kustomization's name ends like a manifest's name, Portreeve also reads the file as a manifest.
+                // The read as a manifest reports the error.
                 Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
                 Ok(()) | Err(_) => {}
             }
@@ -156,8 +157,8 @@ impl Found {
         Ok(())
     }
 
-    /// Removes patches from the files. Any kustomization can list the file of another team as a patch. So a file that
-    /// may contain a whole object stays.
+    /// Removes patches from the files. Any kustomization can list the file of another team as a patch. So the function
+    /// does not remove a file in `perhaps_whole` that may contain a whole object.
     fn leave_out_patches(&mut self) {
         let Self { files, patched, left_out, patches, perhaps_whole, .. } = self;
         if patches.is_empty() {
@@ -199,7 +200,7 @@ fn is_part(file: &Input) -> bool {
 }
 
 /// Whether a value has a field that shows a whole object. A Service has a type, a selector or external IPs, and a
-/// container has an image. A patch with such a field is judged too.
+/// container has an image. Lint judges a file in `perhaps_whole` if the file has a field of a whole object.
 fn may_be_whole(node: &Node) -> bool {
     match &node.value {
         Value::Mapping(fields) => fields

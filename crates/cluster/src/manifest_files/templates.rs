@@ -25,7 +25,8 @@ impl<'a> Templates<'a> {
     pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
-            // helm wrote the document's first `# Source:` comment. The author of the template wrote later comments.
+            // helm wrote the document's first `# Source:` comment. Each further `# Source:` comment is from the author
+            // of the template.
             if lines.contains(&line) && found.is_none() {
                 found = Some(path);
             }

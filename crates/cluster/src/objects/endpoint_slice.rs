@@ -30,7 +30,7 @@ pub(crate) struct SlicePort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Endpoint {
-    /// IP addresses. In a slice of type FQDN, they are host names.
+    /// IP addresses, or host names in a slice of type FQDN.
     pub(crate) addresses: Option<Vec<Text>>,
     pub(crate) conditions: Option<Conditions>,
     #[serde(deserialize_with = "unless_empty")]

@@ -1,8 +1,8 @@
-//! Finds whether a client or the API server chose a nodePort, from `metadata.managedFields`.
+//! Reads `metadata.managedFields`, and finds whether a client or the API server chose a nodePort.
 //!
-//! When a client creates a Service, the API server records the fields of the request. It allocates nodePorts
-//! afterwards. So `f:nodePort` is below `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` only if a client set the
-//! nodePort.
+//! When a client creates a Service, the API server records the fields of the request. The API server allocates
+//! nodePorts afterwards. So `f:nodePort` is below `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` only if a client set
+//! the nodePort.
 //!
 //! All entries are searched, because the `operation` of a create may also be `Update`. A write that changes nothing
 //! owns no field.
@@ -28,7 +28,7 @@ struct Fields {
 
 #[derive(Debug, Deserialize)]
 struct Spec {
-    /// The keys are ports such as `k:{"port":80,"protocol":"TCP"}`, and `.`.
+    /// Each key is a port such as `k:{"port":80,"protocol":"TCP"}`, or `.` for the list itself.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }

@@ -271,8 +271,8 @@ impl Metadata {
     }
 
     /// Whether a workload made the object. The policies in deploy/policies use the same test. An operator's resource
-    /// does not count as a workload, because Portreeve does not know its ports. So an object that an operator made is
-    /// reported itself.
+    /// does not count as a workload, because Portreeve does not know the ports of the resource. So Portreeve judges the
+    /// objects that the operator made.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {

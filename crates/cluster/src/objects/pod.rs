@@ -255,6 +255,8 @@ impl Object for Pod {
             let message = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
             // The Pod waits for a Node, but not because of ports.
             if refused.is_none() && !rejected {
+                let ports = ports.iter().map(|port| port.host_port.unwrap_or(port.port));
+                facts.pending_ports.extend(ports.chain(probed.iter().map(|port| port.port)));
                 return Ok(());
             }
             // On a nominated Node, the Pod preempts other Pods, and waits until those Pods have ended.
@@ -587,7 +589,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // A longer value would take time to parse. In practice, Pods do not have such values.
+    // A longer value would take time to parse. In practice, the values in Pods are shorter.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);

@@ -57,8 +57,8 @@ texts! {
     };
 }
 
-/// A short text for users. It is cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty
-/// text, as in the API server.
+/// A short text for users: at most [`text::NAME`] bytes, without invisible characters. In a list or a mapping, null
+/// becomes an empty text, as in the API server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Text(pub(crate) String);
@@ -109,7 +109,8 @@ where
     text.map(T::try_from).transpose().map_err(D::Error::custom)
 }
 
-/// A whole number. It may be written as a float. The API server receives YAML's 30080.0 and 3e4 as 30080 and 30000.
+/// A whole number. The input may write the number as a float. The API server receives YAML's 30080.0 and 3e4 as 30080
+/// and 30000.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -173,7 +174,7 @@ impl TryFrom<Whole> for OptionalPort {
     }
 }
 
-/// A number, or a text that is cleaned like a name.
+/// A number, or a text of at most [`text::NAME`] bytes without invisible characters.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberOrText(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! A workload, and the ports of the node that its pods will need.
+//! A workload, and the ports that the pods of the workload will need on the node.
 
 use serde::{Deserialize, Deserializer};
 
@@ -130,8 +130,8 @@ impl Workload {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// The facts of a workload. `None` if its pods need no port of a Linux node. Also `None` for a workload without
-    /// pods: with 0 replicas, or a DaemonSet that matches no node.
+    /// The facts of a workload. `None` if the workload's pods need no port of a Linux node. Also `None` if the workload
+    /// has no pods: it has 0 replicas, or is a DaemonSet that matches no node.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);

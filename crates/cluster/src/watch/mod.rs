@@ -48,7 +48,7 @@ pub use self::{
 };
 use super::connect::Access;
 
-/// The watches. They end when this value is dropped.
+/// The watches, which end when this value is dropped.
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 

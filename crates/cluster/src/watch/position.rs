@@ -93,8 +93,8 @@ impl WatchPosition {
     }
 
     /// The path of a small LIST that checks whether the server has reached the last known version. A server behind this
-    /// version refuses the LIST, but accepts a watch from the version without an error (kube-apiserver 1.36). `None` if
-    /// there was no failure.
+    /// version refuses the LIST. The same server accepts a watch from this version, and sends no error (kube-apiserver
+    /// 1.36). `None` if there was no failure.
     pub(super) fn doubt(&self, collection: &Collection) -> Option<String> {
         let version = self.version.as_ref().filter(|_| self.doubted)?;
         let (root, plural) = collection.path.rsplit_once('/')?;

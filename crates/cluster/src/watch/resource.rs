@@ -28,8 +28,8 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
-    /// The resources that show which ports of a node are needed. A guard reads only these resources, because its role
-    /// permits no other resources.
+    /// The resources that show which ports of a node are needed. Without the bind hook, a guard reads only these
+    /// resources, because its role permits no other resources.
     pub const OF_GUARD: [Self; 3] = [Self::Services, Self::Pods, Self::Nodes];
 
     /// The resource's name in metrics and logs, for example `endpointslices`.

@@ -34,7 +34,7 @@ pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
-/// Runs all watchers and pollers. If one of them panics, all end, and the view ends too.
+/// Runs all watchers and pollers. If one watcher or poller panics, all watchers and pollers end, and the view ends too.
 pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
     let (updates, mut incoming) = mpsc::channel(QUEUE);
     let (pods, pod_selections) = watch::channel(None);

@@ -26,7 +26,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// The selector for the query, with its `&`. Empty if everything is selected.
+    /// The part of the query that selects objects, with `&` at the start. The text is empty if everything is selected.
     pub fn query(&self) -> String {
         match self {
             Self::All => String::new(),

@@ -112,7 +112,7 @@ impl ViewWriter {
     }
 }
 
-/// The known objects of one resource. The next complete read compares its objects with them.
+/// The known objects of one resource. The next complete read compares its objects with the known objects.
 #[derive(Clone, Debug)]
 pub struct KnownObjects {
     known: Arc<Mutex<Known>>,

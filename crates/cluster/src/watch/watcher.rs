@@ -33,8 +33,8 @@ const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 /// The number of lines that a new watch reads without a pause. A server refuses a watch in the first line.
 const FIRST: u32 = 4;
 /// The largest number of bytes that one watch may send. In a large cluster, a watch sends a hundredth of this number in
-/// ten minutes. After more bytes, the present state is read again, and the limits of a list apply. So the known state
-/// cannot grow without end.
+/// ten minutes. If a watch sends more bytes, the watcher reads the present state again, and the limits of a list apply.
+/// So the known state cannot grow without end.
 const LONGEST: usize = 64 << 20;
 /// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object. So the new
 /// state costs at most as many bytes as the watch.
@@ -104,8 +104,8 @@ async fn session<K: Object>(
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
         let lines = match server.watch(&path).await {
-            // The server does not support watches that begin with the present state. No server before 1.32 supports
-            // such watches, and some later servers do not.
+            // The server does not support a watch that begins with the present state. Servers before 1.32 and some
+            // later servers do not support this watch.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
@@ -136,8 +136,9 @@ struct OpenWatch<'a> {
 }
 
 impl OpenWatch<'_> {
-    /// Reads the present state from the start of a watch. The state is complete when the server marks its end. Returns
-    /// false if the mark does not arrive, because the server does not support such a watch.
+    /// Reads the present state from the start of a watch. The state is complete when the server marks the end of the
+    /// state. Returns false if the server sends no end mark, because the server does not support a watch that begins
+    /// with the present state.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -167,8 +168,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.lines.request.clone(), what: too_many() })
     }
 
-    /// Reads changes until the watch ends, and returns whether there was a change. Also ends after `idle_timeout`
-    /// without a line. The next watch then shows whether the server still answers.
+    /// Reads changes until the watch ends, or until no line arrives for `idle_timeout`. Returns whether there was a
+    /// change. After an idle watch, the next watch shows whether the server still answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought) = (false, 0_usize);
         loop {
@@ -183,7 +184,7 @@ impl OpenWatch<'_> {
                 }
             };
             accepted = true;
-            // Unread lines may contain changes. So the state is confirmed only for the time before these lines.
+            // Unread lines may contain changes. So the state is confirmed only up to the time `behind`.
             let as_of = self.behind.unwrap_or_else(Instant::now);
             let Some(line) = next else {
                 self.feed.send_as_of(as_of, Update::Confirmed).await;

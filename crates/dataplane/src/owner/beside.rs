@@ -1,6 +1,6 @@
 //! Other users of a port number. These users get no new connections to the port of this node.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::super::{
     by_port::Port,
@@ -10,7 +10,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Clients, Protocol, Service, Socket, State, Unread, if_requested};
+use portreeve_facts::{Clients, Family, Protocol, Service, Socket, State, Unread, if_requested};
 
 /// The kind of a user of a port number that gets no new connections to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +51,31 @@ pub struct Beside {
     pub detail: String,
 }
 
+/// Without the listeners, `owner` has no answer.
+pub(super) const NO_LISTENERS: Unread = Unread::Reported("the error of `owner`");
+
 /// The largest number of users that are listed for each kind.
 pub(super) const MOST: usize = 4;
 
-/// The other users of the port number. Connections are left out if the port has a listener, because the listener may
-/// have accepted the connections. Cluster IPs are left out if the number is outside the NodePort range.
+/// The other users of the port number. A connection is left out if a listener may have accepted the connection. Cluster
+/// IPs are left out if the number is outside the NodePort range.
 pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
-    let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
+    let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
+    let has_listener = !listeners.is_empty();
+    // A listener on another address did not accept the connection.
+    let bound: BTreeSet<IpAddr> = listeners.iter().map(|it| it.local.to_canonical()).collect();
+    let everywhere = Family::BOTH
+        .map(|family| listeners.iter().any(|it| it.local.is_unspecified() && it.serves(family) != Some(false)));
+    let may_be_accepted = |it: &&Socket| {
+        let local = it.local.to_canonical();
+        bound.contains(&local) || everywhere[Family::of(local).index()]
+    };
     let read = if_requested(snapshot.kernel.clients.get());
     let listed = read.as_ref().ok().copied().flatten();
-    let clients = listed.into_iter().filter(|_| !has_listener).flat_map(|it| &it.sockets);
-    let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
+    let clients = listed.into_iter().flat_map(|it| &it.sockets).filter(|it| (it.protocol, it.local_port) == port);
+    let mut clients: Vec<_> = clients.filter(|it| !may_be_accepted(it)).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     // A scan searches only the ports that rules need. `portreeve owner PORT` also searches `PORT`.
     let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");
@@ -97,6 +109,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
+        .known(Unread::Adds)
         .into_iter()
         .flat_map(|it| it.at(port))
         .map(|(service, _)| (&*service.namespace, &*service.name))

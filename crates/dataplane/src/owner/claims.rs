@@ -30,15 +30,17 @@ use portreeve_facts::{
 /// these inputs. If this node's name is unknown, hostPorts of pods that may be here are claims.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
-    let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
+    let unread = Unread::Reported("Ownership::unread");
+    let node_ports = round.node_ports().known(unread).into_iter().flat_map(|it| it.at(port));
     let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
-    let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port)).copied();
+    let host_ports = round.host_ports().known(unread).into_iter().flat_map(|it| it.at(port)).copied();
     let host_ports = host_ports.chain(unplaced(round.now, port)).map(|(pod, port)| Claim::HostPort(pod, port));
-    let left_behind = round.redirections().into_iter().flat_map(|it| it.left_behind(port));
+    let redirections = round.redirections().known(Unread::Reported("Ownership::redirections"));
+    let left_behind = redirections.into_iter().flat_map(|it| it.left_behind(port));
     let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(|(_, is_first)| *is_first);
     let redirection = |(left, _)| Claim::Redirection(left);
     let redirected = first.into_iter().map(redirection).chain(host_ports).chain(last.into_iter().map(redirection));
-    let mut sockets = workers(round.listeners()?.at(port));
+    let mut sockets = workers(round.listeners().get()?.at(port));
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));
     let sockets = sockets.into_iter().map(|(socket, count)| Claim::Listener(socket, count));
     Ok(external.chain(node_ports).chain(redirected).chain(sockets).collect())
@@ -125,7 +127,7 @@ impl Claim<'_> {
                 Claimant {
                     claim: ClaimKind::Redirection,
                     name: format!("{what} of a hostPort, to {target}"),
-                    detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
+                    detail: round.redirections().get().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
                 }
             }
             Self::Listener(socket, count) => {

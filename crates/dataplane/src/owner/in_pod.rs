@@ -13,13 +13,14 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Reading, Snapshot, Socket, Source, Why};
 
-/// The owner of a port in the network of the pod `namespace/name`. The claimants are the listeners. A server of the pod
-/// that needs the port is in `beside`. If the port has no listener, its connections are in `beside` too.
-/// `was_scanned_for` is true if the scan searched this port. Every other scan has only the declared and probed ports of
-/// failing pods.
+/// The owner of a port in the network of the pod `namespace/name`. The claimants are the listeners. If a server of the
+/// pod needs the port, this server is in `beside`. If the port has no listener, the connections on the port are in
+/// `beside` too. `was_scanned_for` is true if the scan searched this port. Every other scan has only the declared and
+/// probed ports of failing pods.
 ///
 /// # Errors
-/// When the pod is not on this node, has no network of its own, or its sockets on the port were not read.
+/// Returns a `Gap` if the pod is not on this node, or has no network of its own. Also returns a `Gap` if the pod's
+/// sockets on the port were not read.
 pub fn owner_in_pod(
     round: &Round<'_>,
     pod: &str,
@@ -57,7 +58,7 @@ pub fn owner_in_pod(
 /// The pod of this node with this name, if the pod has a network of its own.
 ///
 /// # Errors
-/// When the pod is not known, or is on the node's network.
+/// Returns a `Gap` if the pod is not known, is on the node's network, or has no uid.
 pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap> {
     let missing = |why, detail: &str| Gap::new(Source::Pods, why, format!("pod {pod} {detail}"));
     let pods = snapshot.cluster.pods.get()?;

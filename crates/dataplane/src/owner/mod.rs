@@ -28,8 +28,17 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 /// # Errors
 /// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+    round.addressed().get()?;
+    owner_as_read(round, protocol, port)
+}
+
+/// Like [`owner`], but unread addresses are no error. Without addresses, there are no answers, and
+/// [`Ownership::unread`] has the reason.
+///
+/// # Errors
+/// When the listeners, or the Services of a configured cluster, could not be read.
+pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
-    let addressed = round.addressed()?;
     // Without a configured cluster, there are no Services to read.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
         return Err(gap.clone());
@@ -38,10 +47,6 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
-    let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
-    answers.sort_by_key(|it| (it.from, it.to));
-    let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
     let cluster = &snapshot.cluster;
     // All protocols have the same unread inputs: the report prints them once.
     let may_be_here = cluster.unplaced_ports().any(|(number, ..)| number == port);
@@ -51,9 +56,24 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         _ => false,
     };
     let left_out = cluster.rejected.iter().filter(may_have);
-    let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
+    let unread = [snapshot.kernel.interfaces.gap(), cluster.services.gap(), cluster.pods.gap()];
+    let unread: Vec<Gap> = unread.into_iter().flatten().chain(left_out).cloned().collect();
+    let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed().get() {
+        Ok(addressed) => {
+            let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
+            let services = unread.iter().find(|it| it.source == Source::Services);
+            let answered = |place| answered(&contest, addressed, services, place);
+            let mut answers: Vec<Answered> = contest.places().map(answered).collect();
+            answers.sort_by_key(|it| (it.from, it.to));
+            let claimants = contest.claims().map(|it| it.claimant(round)).collect();
+            (claimants, answers, addressed.assumptions.mode_in_words())
+        }
+        Err(_) => {
+            let mode = snapshot.proxy_mode().map_or_else(|gap| format!("unknown: {}", gap.detail), |it| it.to_string());
+            (claims.iter().map(|it| it.claimant(round)).collect(), Vec::new(), mode)
+        }
+    };
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
-    let mode = addressed.assumptions.mode_in_words();
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
     let redirections = round.unread_redirections();
@@ -65,7 +85,8 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 struct CaseResult {
     /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.
     answer: Result<Option<Answer>, Gap>,
-    /// The listeners that lose the connection in every case, even if the outcomes differ.
+    /// The listeners that lose the connection in every case, even if the outcomes differ. Sorted, because a user can
+    /// make thousands of sockets.
     losers: Vec<usize>,
 }
 
@@ -76,12 +97,18 @@ impl Loss for CaseResult {
             (_, Err(gap)) => Err(gap.clone()),
             (Ok(one), Ok(other)) => Ok(one.filter(|it| other.as_ref() == Some(it))),
         };
-        let losers: Vec<usize> = self.losers.into_iter().filter(|it| other.losers.contains(it)).collect();
+        let losers: Vec<usize> = self.losers.into_iter().filter(|it| other.losers.binary_search(it).is_ok()).collect();
         (answer != Ok(None) || !losers.is_empty()).then_some(Self { answer, losers })
     }
 }
 
-fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
+/// The answer at one place. An unread Service (`services`) may get a connection that no claim gets.
+fn answered(
+    contest: &Contest<'_, '_, '_>,
+    addressed: &Addressed<'_>,
+    services: Option<&Gap>,
+    (from, to): (Vantage, LocalAddress),
+) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| match contest.who(assumption, case, (from, to)) {
         (Err(gap), losers) if losers.is_empty() => Err(gap),
         (answer, losers) => Ok(Some(CaseResult { answer: answer.map(Some), losers })),
@@ -93,6 +120,7 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
+        Ok(Answer { outcome, by: None }) => (services.map_or(Ok(outcome), |gap| Err(gap.clone())), None),
         Ok(Answer { outcome, by }) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };

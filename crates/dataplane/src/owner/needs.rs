@@ -7,14 +7,14 @@ use super::{
         owners::{holds, owner_name},
         round::Round,
     },
-    beside::{Beside, BesideKind, MOST, more},
+    beside::{Beside, BesideKind, MOST, NO_LISTENERS, more},
 };
-use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Unread, Why};
+use portreeve_facts::{Gap, Link, Snapshot, Socket, Source, Unread, Why};
 
 /// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
 pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
-    let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
+    let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
     let end = if listeners.is_empty() { ", and no process listens on this port" } else { "" };
     let is_met = |need: &Need<'_>| {
         let all: Vec<Result<bool, Gap>> = listeners.iter().map(|socket| need.has(round, socket)).collect();
@@ -33,9 +33,7 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
         }
     };
     let known = round.needs().known(Unread::Reported("Beside")).at(port).iter().filter(|it| !answers(it));
-    let interfaces = round.addressed().into_iter().map(|addressed| addressed.interfaces);
-    let tunnels = interfaces.flat_map(Interfaces::tunnels_down).filter(|(number, _)| (Protocol::Udp, *number) == port);
-    let mut all: Vec<Beside> = known.filter_map(in_words).chain(tunnels.map(|(_, link)| tunnel(link))).collect();
+    let mut all: Vec<Beside> = known.filter_map(in_words).collect();
     all.sort_by(|one, other| (&one.name, &one.detail).cmp(&(&other.name, &other.detail)));
     all.dedup();
     let more = more(BesideKind::Need, all.len());
@@ -50,16 +48,17 @@ fn possible(name: String, why: &str) -> Beside {
     Beside { kind: BesideKind::Possible, name, detail: format!("not known: {why}") }
 }
 
-fn tunnel(link: &Link) -> Beside {
-    let detail = match link.wireguard() {
-        Some(it) => format!("assumed: the default port of {}; the device's own port is not read", it.plugin),
-        None => "the port opens when the tunnel comes up".to_owned(),
+fn reason_of_tunnel(link: &Link) -> String {
+    let plugin = match (link.udp_port, link.wireguard()) {
+        (Some(_), _) => return "the port opens when the tunnel comes up".to_owned(),
+        (None, Some(it)) => it.plugin,
+        (None, None) => "a network plugin",
     };
-    Beside { kind: BesideKind::Need, name: format!("tunnel {}, which is down", link.name), detail }
+    format!("assumed: the default port of {plugin}; the device's own port is not read")
 }
 
 impl Need<'_> {
-    /// The server that needs the port: `hostNetwork pod shop/web`.
+    /// The server or tunnel that needs the port: `hostNetwork pod shop/web`.
     pub fn whose(self, snapshot: &Snapshot) -> String {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
@@ -71,11 +70,13 @@ impl Need<'_> {
             Self::ProxyMetrics | Self::ProxyHealth(_) => "kube-proxy".to_owned(),
             Self::Agent(_) => "the agent of Portreeve".to_owned(),
             Self::Daemon(socket) => owner_name(snapshot, &socket.owner),
+            Self::Tunnel(link) => format!("tunnel {}", link.name),
         }
     }
 
-    fn reason(self) -> &'static str {
-        match self {
+    fn reason(self) -> String {
+        let reason = match self {
+            Self::Tunnel(link) => return reason_of_tunnel(link),
             Self::Declared(..) => "a container declares the port",
             Self::Probe(..) => "a probe names the port, and another program may answer the probe",
             Self::Reported(..) => "a container reported at its end that the port is in use",
@@ -85,13 +86,14 @@ impl Need<'_> {
             Self::ProxyHealth(_) => "for its health",
             Self::Agent(_) => "for its metrics and its page",
             Self::HostPort(..) | Self::Daemon(_) => "a process listens on the port",
-        }
+        };
+        reason.to_owned()
     }
 
     /// Whether this listener is the server that needs the port.
     ///
     /// # Errors
-    /// When the owner of the listener, or the proxy's own process, was not read.
+    /// Returns a `Gap` if the owner of the listener, or the proxy's own process, was not read.
     fn has(self, round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
@@ -99,15 +101,19 @@ impl Need<'_> {
             }
             Self::Waiting(..) => Ok(false),
             Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => {
-                let shares_owner = round.proxy().shares_owner(socket);
-                if shares_owner || round.proxy().certainly_lacks(socket) {
+                let proxy = round.proxy();
+                let shares_owner = proxy.shares_owner(socket);
+                if shares_owner || proxy.certainly_lacks(socket) {
                     return Ok(shares_owner);
                 }
                 let detail = "the process that listens, or the proxy's own process, was not read";
-                Err(Gap::new(Source::Processes, Why::Ambiguous, detail))
+                let unread = || Gap::new(Source::Processes, Why::Ambiguous, detail);
+                Err(proxy.unread_beside(socket).unwrap_or_else(unread))
             }
             Self::Agent(own) => Ok(!own.taken),
             Self::HostPort(..) | Self::Daemon(_) => Ok(true),
+            // While a tunnel is up, the kernel has the tunnel's port.
+            Self::Tunnel(link) => Ok(link.up),
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Ownership {
     /// The proxy's mode and its source, in words.
     pub mode: String,
     /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets that
-    /// the kernel did not list.
+    /// the kernel did not list. Also the addresses of the node: without addresses, there are no answers.
     pub unread: Vec<Gap>,
     /// The reason why redirections of hostPorts were not read. The answers assume that there is no leftover
     /// redirection.

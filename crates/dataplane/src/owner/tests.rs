@@ -35,6 +35,38 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
+#[test]
+fn without_addresses_the_claims_are_known_and_the_answers_are_not() {
+    let mut world = web().listens("0.0.0.0:30080");
+    let ask = |world: &Snapshot| owner_as_read(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("claims");
+    let named = |it: &Ownership| it.claimants.iter().map(|it| (it.claim, it.name.clone())).collect::<Vec<_>>();
+    let whole = ask(&world);
+    world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+    let claims = ask(&world);
+    assert_eq!(named(&claims), named(&whole));
+    assert_eq!((claims.claimants.len(), claims.answers.len()), (2, 0));
+    assert!(claims.unread.iter().any(|it| it.source == Source::Addresses), "{:?}", claims.unread);
+    assert!(whole.unread.is_empty() && !whole.answers.is_empty(), "{whole:?}");
+    let unknown = owner(&Round::of(&world, None, 60), Protocol::Tcp, 30080).map(|_| ());
+    assert_eq!(unknown.map_err(|gap| gap.source), Err(Source::Addresses));
+}
+
+#[test]
+fn an_unread_service_may_get_the_connections_that_no_claim_gets() {
+    let mut alone = Snapshot::healthy();
+    alone.cluster.services = gap(Source::Services, Why::NotRequested);
+    alone.cluster.configured = false;
+    for world in [alone, Snapshot::healthy().rejects(Source::Services)] {
+        let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
+        assert_eq!(outcome.map_err(|gap| gap.source), Err(Source::Services));
+        let world = world.listens("192.0.2.1:30080");
+        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0.map_err(|gap| gap.source), Err(Source::Services));
+    }
+    let unread_pods = Snapshot::healthy().rejects(Source::Pods);
+    assert_eq!(ask(&unread_pods, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
+}
+
 fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), protocol, number).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
@@ -176,12 +208,12 @@ fn each_kind_of_need_without_a_listener_is_named() {
         (agent, tcp, "the agent of Portreeve", "metrics"),
         (metrics, (Protocol::Tcp, 10249), "kube-proxy", "metrics"),
         (health, tcp, "kube-proxy", "health"),
-        (tunnel, udp, "tunnel vxlan.calico, which is down", "when the tunnel comes up"),
+        (tunnel, udp, "tunnel vxlan.calico", "when the tunnel comes up"),
     ] {
         let found = beside_at(&world, port);
         let [(BesideKind::Need, of, detail)] = &found[..] else { panic!("{name}: {found:?}") };
         assert!(of == name && detail.contains(reason), "{name}: {found:?}");
-        assert_eq!(detail.ends_with("and no process listens on this port"), port.0 == Protocol::Tcp, "{found:?}");
+        assert!(detail.ends_with("and no process listens on this port"), "{found:?}");
         let another = (port.0, port.1 + 1);
         assert!(beside_at(&world, another).iter().all(|(kind, ..)| *kind != BesideKind::Need), "{name}");
     }
@@ -256,7 +288,11 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     assert!(detail.contains("if the connection is outgoing"), "a server that has ended may have accepted it: {detail}");
     let hangs = Snapshot::healthy().connects(State::SynSent, "192.0.2.1:30080", "198.51.100.7:8443");
     assert!(!beside(&hangs)[0].2.contains("if the connection is outgoing"), "{:?}", beside(&hangs));
-    assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
+    for accepting in ["0.0.0.0:30080", "192.0.2.1:30080"] {
+        assert_eq!(beside(&connects(Snapshot::healthy().listens(accepting))), [], "{accepting}");
+    }
+    let elsewhere = beside(&connects(Snapshot::healthy().listens("192.0.2.2:30080")));
+    assert!(matches!(&elsewhere[..], [(BesideKind::Connection, ..)]), "{elsewhere:?}");
     let unread = |world: Snapshot, why| {
         let mut world = world;
         world.kernel.clients = gap(Source::Clients, why);
@@ -680,7 +716,7 @@ fn two(one: fn(World) -> World, other: fn(World) -> World) -> Snapshot {
     world.service("web", |it| other(it.node_port(30080)))
 }
 
-/// The outcome of a remote client, and the claimant's name.
+/// The outcome of a connection from a remote client, and the name of the claimant.
 fn remote(world: &Snapshot, to: &str) -> Option<(Outcome, String)> {
     let ownership = found(world);
     let answered = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(to)));
@@ -927,7 +963,7 @@ fn of_many_sockets_on_every_address_each_is_behind_the_socket_of_an_address_only
         world.listens("192.0.2.1:30080").listens_as("0.0.0.0:30080", daemon("other", n))
     });
     let round = Round::of(&world, None, 60);
-    let all = round.listeners().expect("listeners").at((Protocol::Tcp, 30080));
+    let all = round.listeners().get().expect("listeners").at((Protocol::Tcp, 30080));
     for socket in all {
         let is_behind = |to| round.is_behind(socket, (Vantage::Remote, LocalAddress { ip: ip(to), vrf: false }));
         assert_eq!(is_behind(PRIMARY[0]), Ok(socket.local.is_unspecified()), "{}", socket.local);
@@ -1049,6 +1085,10 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
     assert_eq!(answer(&world(|pod| pod.finished = true)), Ok(Outcome::Nowhere));
     let multus = world(|pod| (pod.more_networks, pod.ips) = (true, vec![ip("10.1.0.9")]));
     assert!(answer(&multus).is_err());
+    let (outcome, _, loser) = ask(&multus.clone().listens("0.0.0.0:30080"), Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser == Some(ClaimKind::Listener), "whoever has the address, the process loses");
+    let served = multus.service("web", |it| it.node_port(30080)).with_mode(Mode::Iptables);
+    assert_eq!(ask(&served, Vantage::Remote, PRIMARY[0]).1, Some(ClaimKind::NodePort), "the Service is first");
     let unread = with_redirections(Snapshot::healthy(), &[LEFT]).rejects(Source::Pods);
     assert!(answer(&unread).is_err(), "a pod that was not read may have it");
     let awaited = world(|pod| {

@@ -262,6 +262,26 @@ fn another_program_in_the_proxys_session_or_service_is_not_the_proxy() {
     assert_eq!(Proxy::of(&unread).is_own(socket).map_err(|gap| gap.source), Err(Source::Processes));
 }
 
+#[test]
+fn an_earlier_process_of_the_proxys_service_may_be_the_proxy_before_a_restart() {
+    let world = |path: &str, started: u64| {
+        let Owner::Held(mut proxy) = held(path, None, "kube-proxy", 900) else { unreachable!("a process") };
+        seen(&mut proxy.process).started = 700;
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        (world.kernel.proxy.cgroup, world.kernel.proxy.process) = (proxy.cgroup, proxy.process);
+        world = world.listens_as("0.0.0.0:30080", held(path, None, "kube-proxy", 800));
+        with_holder(&world, |holder| seen(&mut holder.process).started = started)
+    };
+    let service = "/system.slice/kube-proxy.service";
+    let restarted = world(service, 600);
+    assert_eq!(owns(&restarted), Own::Unknown);
+    let socket = restarted.kernel.listeners.seen().expect("listeners").last().expect("one");
+    let gap = Proxy::of(&restarted).is_own(socket).expect_err("it is not known");
+    assert_eq!((gap.source, gap.why), (Source::ProxyProcess, Why::Torn));
+    assert_eq!(owns(&world(service, 800)), Own::No, "a later process is another program of the service");
+    assert_eq!(owns(&world("/user.slice/session-3.scope", 600)), Own::No, "the group is no service");
+}
+
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");

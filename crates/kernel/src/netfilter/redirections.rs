@@ -54,7 +54,7 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
 /// The ports that the chains of tables `raw` exclude from conntrack, each once. Takes these chains out of `chains`.
 ///
 /// # Errors
-/// A `Gap` if a dump of rules failed, or if there are too many chains to read.
+/// Returns a `Gap` if a dump of rules failed, or if there are too many chains to read.
 pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     chains: &mut Vec<Chain>,
@@ -71,8 +71,8 @@ pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
 /// The redirections of these chains, in the order in which the kernel evaluates them.
 ///
 /// # Errors
-/// A `Gap` if a dump of rules failed, or if there are too many chains or redirections. A partial list would lack the
-/// redirections of the newest pods, so the losing pods would be unknown.
+/// Returns a `Gap` if a dump of rules failed, or if there are too many chains or redirections. A partial list would
+/// lack the redirections of the newest pods. Then the pods that receive no connections would be unknown.
 pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,

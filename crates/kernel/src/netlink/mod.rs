@@ -1,8 +1,9 @@
 //! Netlink: connections to the kernel, the dumps over them, and the attributes in the answers.
 //!
 //! Portreeve has its own code for sockets, dumps and flags, also for rtnetlink. The crates `rtnetlink` and
-//! `netlink-proto` hide the flags in a message's header. So their users cannot see `NLM_F_DUMP_INTR`, and a torn dump
-//! looks complete. These crates also need an async runtime and a task for each connection.
+//! `netlink-proto` hide the flags in a message's header. So a program that uses the crates cannot see
+//! `NLM_F_DUMP_INTR`, and a torn dump looks complete. The crates also need an async runtime and a task for each
+//! connection.
 
 mod attributes;
 mod connection;

@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Some errors have several meanings. Portreeve does not treat such an error as a missing subsystem. Otherwise, the
-//! refusal of a malformed request would look like an empty table.
+//! Portreeve does not treat an error with several meanings as a missing subsystem. Otherwise, the refusal of a
+//! malformed request would look like an empty table.
 
 use std::io;
 
@@ -58,8 +58,8 @@ impl Refusal {
     }
 }
 
-/// The offset of the attributes in a refusal. The attributes follow the error code. In `NLMSG_ERROR`, a copy of the
-/// request or of its header is between them.
+/// The offset of the attributes in a refusal. In `NLMSG_DONE`, the attributes follow the error code. In `NLMSG_ERROR`,
+/// a copy of the request or of its header separates the error code from the attributes.
 fn behind_request(answer: &Answer<'_>) -> usize {
     let quoted = match answer.message.kind {
         NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,

@@ -84,7 +84,7 @@ fn all_command_lines_share_one_wait() {
     let read = processes.owners(vec![10], &mut HashSet::from([4710]));
     assert!(read[&4710].command_line.is_some());
     assert!(processes.patience < SLOW_MEMORY, "the used time is subtracted");
-    // The state after all time to wait was used up.
+    // Now no time is left to wait for a command line.
     processes.patience = Duration::ZERO;
     let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));
     assert_eq!(found.len(), 2, "they are named anyway");

@@ -7,8 +7,8 @@ use portreeve_facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text};
 
 /// Parses the settings in the object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, so fields have Go
 /// names, and releases moved some fields (cmd/kube-proxy/app/server.go `cz.Set(config)`,
-/// pkg/proxy/apis/config/types.go). So the parser ignores upper and lower case in names, and reads the cluster's CIDRs
-/// from one of two fields.
+/// pkg/proxy/apis/config/types.go). So the parser treats upper and lower case in names as equal, and reads the
+/// cluster's CIDRs from one of two fields.
 pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     let malformed = |wanted| answer.malformed(Source::ProxyConfig, wanted);
     let document: Value = serde_json::from_str(&answer.body).map_err(|_| malformed("JSON"))?;

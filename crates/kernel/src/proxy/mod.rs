@@ -45,9 +45,9 @@ impl Answers {
 }
 
 /// The addresses at which kube-proxy may be queried, or the reason why there is none. On a node without kube-proxy, any
-/// process can listen on such an address, and its answers would change findings. kube-proxy runs as root. So an address
-/// is queried only if all its listeners belong to root. The kernel translates the uids of listeners into the user
-/// namespace of the reader.
+/// process can listen on kube-proxy's address, and the answers of the process would change findings. kube-proxy runs as
+/// root. So an address is queried only if all its listeners belong to root. The kernel translates the uids of listeners
+/// into the user namespace of the reader.
 ///
 /// # Errors
 /// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener does not belong to root, or if listeners were
@@ -81,8 +81,8 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     (trusted, doubted)
 }
 
-/// Other addresses of this node, at which root listens on a port of `places`. One of these addresses may be
-/// `metricsBindAddress`.
+/// Other addresses of this node, at which root listens on a port of `places`. `metricsBindAddress` of kube-proxy may be
+/// one of the returned addresses.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
     let listens = |socket: &&Socket| {

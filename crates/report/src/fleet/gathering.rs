@@ -39,17 +39,18 @@ pub struct AgentAnswer {
     pub answer: Result<Vec<u8>, Gap>,
 }
 
-/// The findings that the user wants. Only these findings are reported and counted.
+/// The findings that the user wants. The report lists only the wanted findings, and counts the other incidents.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// If set, only findings whose subject is in this namespace.
+    /// If a namespace is set, the user wants only findings whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only findings of these rules or variants. If the list is empty, findings of all rules.
+    /// The user wants only findings of these rules or variants. If the list is empty, the user wants findings of all
+    /// rules.
     pub rules: Vec<Named>,
-    /// Only findings of at least this severity. With `None`, all findings are reported, and findings of at least
-    /// [`Severity::Warning`] set the result.
+    /// The user wants only findings of at least this severity. With `None`, all findings are reported, and findings of
+    /// at least [`Severity::Warning`] set the result.
     pub min_severity: Option<Severity>,
-    /// Whether the output is a document with an entry for each agent. Such a document needs memory for each agent.
+    /// Whether the output is a document with an entry for each agent. The document needs memory for each agent.
     pub document: bool,
 }
 
@@ -67,7 +68,8 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// Fingerprints of the incidents that the user does not want. With this set, each incident is counted once.
+    /// Fingerprints of the incidents that the user does not want. The set counts an incident once, even if several
+    /// nodes report the incident.
     hidden: BTreeSet<u64>,
 }
 

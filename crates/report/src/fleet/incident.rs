@@ -46,7 +46,7 @@ pub struct Incident {
     /// evidence. Names and addresses of nodes and pods may always differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
-    /// Whether all nodes report one sentence.
+    /// Whether all nodes report the same summary.
     #[serde(skip)]
     pub same_words: bool,
 }
@@ -123,7 +123,7 @@ impl Gathered {
 
     fn add(&mut self, node: &Arc<str>, problem: &Problem) {
         self.compare(node, problem);
-        // The sentence and the severity must be from one finding.
+        // The summary and the severity must be from the same finding.
         let worse = problem.severity > self.problem.severity;
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
             (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));

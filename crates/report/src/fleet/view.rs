@@ -52,7 +52,7 @@ pub struct Fleet {
 pub struct Partial {
     /// How many agents are listed.
     pub listed: usize,
-    /// How many agents were queried. Some of them may not have answered.
+    /// How many agents were queried. Some queried agents may not have answered.
     pub queried: usize,
     /// Why some agents were not queried.
     pub why: Stopped,

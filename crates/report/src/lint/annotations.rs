@@ -19,6 +19,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     }
     for finding in report.reported() {
         let word = match finding.evidence.severity {
+            _ if finding.evidence.is_refused() => "error",
             Severity::Critical => "error",
             Severity::Warning => "warning",
             Severity::Info => "notice",
@@ -39,7 +40,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. For rendered input, only the template, because the line in the template is unknown.
+/// The file, line and column. For rendered input, the text has only the template, because the line in the template is
+/// unknown.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();

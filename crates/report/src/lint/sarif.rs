@@ -67,7 +67,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     json!({
         "ruleId": finding.rule,
         "ruleIndex": index,
-        "level": level(evidence.severity),
+        "level": if evidence.is_refused() { "error" } else { level(evidence.severity) },
         "message": { "text": format!("{}{remedy}{}", tidy(&evidence.summary), place.unwrap_or_default()) },
         "locations": [{
             "physicalLocation": physical(&finding.place),

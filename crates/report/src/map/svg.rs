@@ -107,7 +107,8 @@ pub(crate) fn legend(census: &PortUsage) -> Markup {
     }
 }
 
-/// The squares of a row. A run of free ports in one state is one path. Each used port has a square with a tooltip.
+/// The squares of a row. Free ports that follow one another and have the same state are drawn as one path. Each used
+/// port has a square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;

@@ -63,7 +63,7 @@ fn sysctl(ports: &str) -> String {
 }
 
 /// <https://docs.siderolabs.com/talos/v1.13/reference/configuration/v1alpha1/config>, `machine.sysctls`. From 1.14 on,
-/// a document `SysctlConfig` has the same settings, and Talos merges the two.
+/// a document `SysctlConfig` can have the same settings, and Talos merges the document with `machine.sysctls`.
 fn talos(ports: &str) -> String {
     format!(
         "# A patch of the machine configuration: talosctl patch machineconfig --nodes NODES --patch @FILE\n\

@@ -48,14 +48,15 @@ pub struct ReservationReport<'a> {
 pub(super) struct ReserveEntry<'a> {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts,
     /// hostPorts, and ports of servers. The kernel takes 4,094 bytes in one write; with `--check`, the value may be
-    /// longer. If every list leaves a node too few ports for outgoing connections, the value is empty, and each node
-    /// was compared with its own ports.
+    /// longer. The value is empty if no list leaves every node enough ports for outgoing connections. In this case,
+    /// Portreeve compares each node with the node's own ports.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in the list. If false, all NodePorts would leave too few ports for outgoing
-    /// connections. Then the list has only the NodePorts of Services, or is empty.
+    /// Whether all NodePorts are in the list. A list with all NodePorts can leave too few ports for outgoing
+    /// connections. In this case, the value is false, and the list has only the NodePorts of Services, or is empty.
     whole_node_port_range: bool,
-    /// Whether every node reserves NodePorts and ports of servers, as far as is known. On a node with a guard, only
-    /// NodePorts of Services, hostPorts and ports of servers count.
+    /// True if no scanned node can give a NodePort, a hostPort or a port of a server to outgoing connections. Portreeve
+    /// checks only the ports that it knows. On a node with a running guard, NodePorts without a Service are not
+    /// checked.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
@@ -91,9 +92,9 @@ struct KnownEntry {
     ip_local_reserved_ports: Vec<PortRange>,
     /// The ports that this node should reserve but does not reserve.
     not_reserved: Vec<PortRange>,
-    /// The probability that an outgoing connection gets a NodePort, as text.
+    /// The probability that the kernel chooses a NodePort for an outgoing connection: `2768 of 64512 (4.291 %)`.
     chance_per_connection: String,
-    /// The guard of the node, `portreeve guard`; absent if its record was not read. An agent does not read the record.
+    /// The guard of the node, `portreeve guard`; absent if no guard is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     guard: Option<GuardEntry>,
 }
@@ -102,10 +103,15 @@ struct KnownEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct GuardEntry {
-    /// Whether a working guard runs. False also if its last successful run is older than three minutes.
+    /// Whether a guard runs. With the source `record`, the value is false if the guard's last successful run is older
+    /// than three minutes. With the source `pod`, the guard's container runs.
     running: bool,
-    /// The ports that the guard has reserved since the node booted.
-    reserved: Vec<PortRange>,
+    /// `record`: root read the guard's record and lock on the node. `pod`: the API server lists a Ready pod of a guard
+    /// on the node.
+    source: &'static str,
+    /// The ports that the guard has reserved since the node booted; absent if the source is `pod`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<Vec<PortRange>>,
 }
 
 /// Writes the report as JSON. `scans` has the time and the version of each node's scan.
@@ -133,9 +139,9 @@ pub fn write_reservation_json(
             ip_local_reserved_ports: ranges(&it.reserved),
             not_reserved: ranges(&it.lacks(report.list)),
             chance_per_connection: it.chance(),
-            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| GuardEntry {
-                running: *run == GuardRun::Runs,
-                reserved: ranges(ports),
+            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| match run {
+                GuardRun::PodIsReady => GuardEntry { running: true, source: "pod", reserved: None },
+                run => GuardEntry { running: *run == GuardRun::Runs, source: "record", reserved: Some(ranges(ports)) },
             }),
         }),
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
@@ -224,14 +230,17 @@ impl<'a> ReservationReport<'a> {
             ("NodePort range", tidy(&range_in_words(&node.range))),
         ];
         if let Some(NodeGuard { run, ports }) = &node.guard {
+            let reserved = |state: &str| format!("{state}; it reserved {} of the reserved ports", ports.len());
             let state = match run {
-                GuardRun::Runs => "runs".to_owned(),
+                GuardRun::Runs => reserved("runs"),
+                GuardRun::PodIsReady => "runs, according to its pod".to_owned(),
                 GuardRun::Stuck(age) => {
-                    format!("holds its lock but has had no successful run for {} minutes", age.as_secs() / 60)
+                    let minutes = age.as_secs() / 60;
+                    reserved(&format!("holds its lock but has had no successful run for {minutes} minutes"))
                 }
-                GuardRun::Ended => "does not run".to_owned(),
+                GuardRun::Ended => reserved("does not run"),
             };
-            values.push(("guard", format!("{state}; it reserved {} of the reserved ports", ports.len())));
+            values.push(("guard", state));
         }
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", counted(&node.lacks(self.list))));

@@ -131,12 +131,12 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
         let open = |it: &Reason| Open { ceiling: None, claims: it.claims, source: it.source, why: it.why };
         not_judged(reasons.map(open), false).map(|open| format!("; {open}"))
     };
-    let undecided = open(|it| it.is_failure);
+    let open = open(|it| it.is_failure).or_else(|| open(|it| it.claims > 0));
     let count = |severity: Severity| reported.iter().filter(|it| it.problem.severity == severity).count();
     match severities(count) {
         Some((words, worst)) => {
             let some = || if fleet.is_whole() { String::new() } else { "; some ports or rules not judged".to_owned() };
-            let open = undecided.unwrap_or_else(some);
+            let open = open.unwrap_or_else(some);
             (format!("{words}{hidden}; {agents}{open}"), Ink::Bad(worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
@@ -151,13 +151,13 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
         None if !fleet.is_whole() => (
             format!(
                 "not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {agents}{}",
-                undecided.unwrap_or_default()
+                open.unwrap_or_default()
             ),
             Ink::Bad(Severity::Critical),
         ),
         None if fleet.unseen.iter().any(|reason| reason.of_rule) => {
-            let claims = open(|it| it.claims > 0).unwrap_or_default();
-            (format!("no port conflicts found{hidden}{NOT_ALL_READ}; {agents}{claims}"), Ink::Heading)
+            let open = open.unwrap_or_default();
+            (format!("no port conflicts found{hidden}{NOT_ALL_READ}; {agents}{open}"), Ink::Heading)
         }
         None => (format!("no port conflicts{hidden}; {agents}"), Ink::Good),
     }

@@ -33,7 +33,7 @@ const KINDS: usize = 8;
 /// Writes the findings, sorted by place. With `wide`, each finding has all evidence.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_lint_table(report: &LintReport, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.lint(report)
 }
@@ -41,7 +41,7 @@ pub fn write_lint_table(report: &LintReport, wide: bool, style: &Style, out: &mu
 /// Writes one line for each finding, in the form of compilers: `file:line:column: severity: sentence [rule]`.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_lint_rows(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for finding in report.reported() {
         let PlacedFinding { place, evidence, .. } = finding;

@@ -19,7 +19,7 @@ use portreeve_rules::findings::Severity;
 /// the table has all details.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.write(report)
 }
@@ -27,7 +27,7 @@ pub fn write_table(report: &Report<'_>, wide: bool, style: &Style, out: &mut dyn
 /// Writes only the rows of the list, for scripts.
 ///
 /// # Errors
-/// When the writer fails.
+/// Returns an error if the writer fails.
 pub fn write_rows(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let problems = problems(report);
     Page { style, wide: true, out }.rows(&of_one_node(&problems), false)
@@ -63,12 +63,9 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             0 => String::new(),
             hidden => format!(" ({} of lower severity not shown)", counted(hidden, "finding")),
         };
-        // If a finding sets the result, the line does not list inputs for which the profile lacks a right.
-        let open = match report.result() {
-            CheckResult::Findings => [report.undecided(), None],
-            _ => [report.not_judged(), report.rules_not_judged(true)],
-        };
-        let open = open.into_iter().flatten();
+        // If a finding sets the result, the line does not count rules that judged nothing.
+        let rules = report.rules_not_judged(true).filter(|_| report.result() != CheckResult::Findings);
+        let open = [report.not_judged(), rules].into_iter().flatten();
         let open = open.fold(String::new(), |all, open| format!("{all}; {open}"));
         return (format!("{node}: {reported}{hidden}{open}"), Ink::Bad(worst));
     }

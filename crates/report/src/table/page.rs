@@ -57,7 +57,7 @@ impl Page<'_> {
         self.wrapped(ink, text, indent).into_iter().try_for_each(|(ink, line)| self.line(indent, ink, &line))
     }
 
-    /// Writes lines with a label before the first line.
+    /// Writes lines in a column. The label is at the left of the first line.
     pub(super) fn labelled(&mut self, label: &str, room: usize, lines: &[(Ink, String)]) -> io::Result<()> {
         for (index, (ink, line)) in lines.iter().enumerate() {
             let label = if index == 0 { label } else { "" };

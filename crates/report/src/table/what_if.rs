@@ -35,13 +35,13 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// One line about a claim: false for a loss, the target, the address if the target is loopback, who answers now, who
-/// would answer after the change, and the nodes.
+/// One line about a claim. The first field is `false` if a client would lose an answer. The other fields are the
+/// target, the address (only on loopback), who answers now, who would answer after the change, and the nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
-    /// Writes the text. Clients that would lose their answer are first. Then come the findings that would begin, stay
-    /// and end.
+    /// Writes the text. The first section has the clients that would lose an answer. The next sections have the
+    /// findings that would begin, the answers or findings that would change, and the findings that would end.
     ///
     /// # Errors
     /// When the writer fails.
@@ -228,8 +228,8 @@ fn claim(ClaimChange { claim, subjects, .. }: &ClaimChange, before_port: &str) -
     words
 }
 
-/// The changed answers of a claim in lines, losses first. Each line has the places of clients and an example of an
-/// address.
+/// Groups the changed answers of a claim into lines. The losses are first. Each line has the vantage points of the
+/// clients, and one address as an example.
 fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     let mut lines: BTreeMap<Line<'_>, (Vec<Vantage>, String)> = BTreeMap::new();
     for AnswerOn { answer, example, nodes } in &change.answers {

@@ -51,8 +51,9 @@ pub(crate) struct FindingChange {
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,
-    /// Whether the finding was judged before and after the change. If not, a finding that begins may already exist, and
-    /// a finding that stays may end.
+    /// Whether the finding was judged before and after the change. If the state before the change was not judged, a
+    /// finding whose `how` is `begins` may already exist. If the state after the change was not judged, a finding whose
+    /// `how` is `stays` may end.
     judged: bool,
     /// Whether the sentence is the only difference.
     #[serde(skip)]
@@ -71,8 +72,8 @@ impl FindingChange {
         then.filter(|_| then > now)
     }
 
-    /// Whether the finding was judged before and after the change. A finding that cannot set the result counts as
-    /// judged.
+    /// Whether the finding was judged before and after the change. A finding below warning also counts as judged,
+    /// because the result does not depend on this finding.
     pub(super) fn is_judged(&self) -> bool {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
@@ -88,9 +89,10 @@ impl FindingChange {
     }
 }
 
-/// Pairs the findings of the two states. For each state, `held` has the findings of the other state that could not be
-/// judged in this state. If `is_open` is true for a place of clients, an answer at this place is unknown in one state.
-/// Then the affected clients at this place are not compared.
+/// Pairs the findings of the states `now` and `then`. `held[0]` has the findings of `then` that the rules could not
+/// judge in `now`. `held[1]` has the findings of `now` that the rules could not judge in `then`. `is_open` returns true
+/// for a vantage point if the answer to clients at this point is unknown in one state. The function does not compare
+/// whether findings affect clients at an open vantage point.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],

@@ -29,7 +29,7 @@ fn of_web(named: &str, severity: Severity) -> Finding {
 
 type World = (Vec<Finding>, Vec<Finding>);
 
-/// The board of one state, and the findings of the other state that the rules could not judge in this state.
+/// The findings of one state, and the keys of the findings that the rules could not judge in this state.
 fn judged((findings, held): World) -> (Board, BTreeSet<Key>) {
     (Board { findings, unknown: Vec::new() }, held.into_iter().map(|it| it.key).collect())
 }

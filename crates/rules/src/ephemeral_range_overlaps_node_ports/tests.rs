@@ -188,6 +188,22 @@ fn a_pod_on_the_hosts_network_needs_its_port() {
 }
 
 #[test]
+fn a_tunnel_needs_its_port_and_wireguards_default_port_is_no_finding() {
+    let world = web().tunnel("vxlan.own", "vxlan", 7789, |link| link.up = false).ephemeral("7000 9999", "");
+    let evidence = problem(&world);
+    assert_eq!((evidence.variant, value(&evidence, "needed by daemons").as_str()), ("servers", "7789 (1 port)"));
+    expect_healthy(&RULE, &world.clone().ephemeral("7000 9999", "7789"), &subject());
+    let wireguard = web().tunnel("cilium_wg0", "wireguard", 1, |link| (link.up, link.udp_port) = (false, None));
+    expect_healthy(&RULE, &wireguard, &subject());
+    let widened = problem(&wireguard.ephemeral("1024 65535", ""));
+    let list = &widened.remedies[0].steps[0].text;
+    assert!(list.ends_with(",30000-32767,51871\""), "a remedy reserves the port: {list}");
+    let mut unread = web();
+    unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
+}
+
+#[test]
 fn without_pods_ports_that_are_known_are_told_and_no_others_are_believed_safe() {
     let mut world = web();
     world.cluster.pods = gap(Source::Pods, Why::Unreachable);

@@ -17,8 +17,7 @@ pub enum Effect {
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
-    /// A pod has these reserved ports and this range in its own network. If the range is `None`, the pod keeps its
-    /// range.
+    /// A pod has these reserved ports and this range in its own network. `None` means that the range does not change.
     ChooseInPod(PodRef, Option<PortRange>, PortSet),
     /// A Service uses the second nodePort instead of the first, in all entries with this `port`.
     MoveService(ServiceRef, u16, [u16; 2]),

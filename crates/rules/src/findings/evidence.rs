@@ -6,6 +6,9 @@ use super::{Remedy, Scope, Severity, remedy};
 use crate::wording::MOST_LISTED;
 use portreeve_facts::{Affected, ClaimOf, Vantage};
 
+/// The outcome for an object in a manifest that the API server will refuse.
+pub(crate) const REFUSED: &str = "api-server-refuses";
+
 /// One problem, ready to be reported. The Event, the JSON, the table and the tests use this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
@@ -82,6 +85,11 @@ impl Evidence {
     pub fn outcome(mut self, outcome: &'static str) -> Self {
         self.outcome = outcome;
         self
+    }
+
+    /// Whether the API server will refuse an object in a manifest because of this problem.
+    pub fn is_refused(&self) -> bool {
+        self.outcome == REFUSED
     }
 
     /// The impact on clients.

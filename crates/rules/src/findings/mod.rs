@@ -1,4 +1,4 @@
-//! The types of problems: rules make them, and other crates read them.
+//! The types of problems. Rules make values of these types, and other crates read the values.
 //!
 //! These types are plain data.
 
@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use effect::{Effect, PodRef, ServiceRef};
+pub(crate) use evidence::REFUSED;
 pub use evidence::{Evidence, Impact};
 pub use placed::PlacedFinding;
 pub use remedy::{Remedy, Step, StepKind};
@@ -27,7 +28,8 @@ use crate::{ids::Rows, wording::capital};
 pub use portreeve_facts::{Affected, Vantage};
 use portreeve_facts::{Gap, Protocol};
 
-/// The name of an id in kebab-case. The id's page has this name. The Event reason is the name in PascalCase.
+/// The name of an id in kebab-case. The id's page in the documentation has the same name. The Event reason is the name
+/// in PascalCase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RuleId(pub &'static str);
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Information about a risk or an oddity. Portreeve writes no Event for it.
+    /// Information about a risk or an oddity. Portreeve writes no Event for this severity.
     Info,
     /// Some connections fail now, or will fail after a usual change.
     Warning,
-    /// Remote clients get no answer or a wrong answer, or certainly will soon.
+    /// Remote clients get no answer or a wrong answer, now or certainly soon.
     Critical,
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
-    Mode, Protocol, ServiceName, Why,
+    Claimant, Mode, Protocol, RangeClaim, Reading, ServiceName, Why,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, seen},
 };
 
@@ -46,11 +46,35 @@ fn a_pod_without_a_network_may_become_an_endpoint_only_at_the_target_port_of_the
         objects(&mut world.cluster.pods)[0].ports[0].port = if target { 8080 } else { 80 };
         expect_problem(&RULE, &world, &subject());
         objects(&mut world.cluster.pods)[0].ips.clear();
-        if target || mode == Mode::Ipvs {
+        if target || [Mode::Ipvs, Mode::Nftables].contains(&mode) {
             assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Pods, "{mode}");
         } else {
             expect_problem(&RULE, &world, &subject());
         }
+    }
+}
+
+#[test]
+fn behind_cilium_a_number_outside_of_its_range_is_unknown_where_cilium_does_not_serve_the_node_port() {
+    let behind = |ranges, host_ip: Option<&str>| {
+        let mut world = clash(|it| it).with_mode(Mode::Cilium);
+        objects(&mut world.cluster.pods)[0].ports[0].host_ip = host_ip.map(ip);
+        world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+        world
+    };
+    let outside = || Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
+    let evidence = expect_problem(&RULE, &behind(outside(), None), &subject());
+    assert_eq!((evidence.severity, evidence.outcome), (Severity::Critical, "unknown"));
+    assert_eq!(evidence.affects, Affected::from([Vantage::Remote]), "on the primary address");
+    let gap_of = |world: &Snapshot| expect_unknown(&RULE, world, &subject());
+    let elsewhere = gap_of(&behind(outside(), None));
+    assert!(elsewhere.detail.contains("Cilium does not serve the NodePort there"), "{elsewhere:?}");
+    assert_eq!(severity(&behind(outside(), Some(PRIMARY[0]))), Severity::Critical);
+    let unread = behind(gap(Source::ConfigMaps, Why::NotPermitted), None);
+    assert_eq!(gap_of(&unread).source, Source::ConfigMaps);
+    for world in [unread, behind(outside(), Some("0.0.0.0"))] {
+        let judged = check(&Round::of(&world, None, 60), &Limits::default()).expect("judged");
+        assert!(judged.iter().all(|it| matches!(it.verdict, Verdict::Unknown(_))), "{judged:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ledger: the open findings and the times of their start.
 //!
-//! The ledger is a state machine. Its input is rounds of judgements, and its output is the open findings and their
-//! changes. The caller gives the time. The ledger treats all rules and all nodes in the same way.
+//! The ledger is a state machine. The input of the ledger is rounds of judgements. The output is the open findings and
+//! their changes. The caller gives the time. The ledger treats all rules and all nodes in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,8 +38,9 @@ impl RoundTime {
 pub struct Turn {
     /// The findings that the rule can report.
     pub rows: Rows,
-    /// The shortest duration of a problem that must last for two rounds, because two rounds may follow each other
-    /// quickly. `None` if the ledger raises a problem in the first round.
+    /// The ledger raises a problem in the second round or later, after the problem has lasted this long. The number of
+    /// rounds is not enough, because two rounds may follow each other quickly. `None` if the ledger raises a problem in
+    /// the first round.
     pub settle: Option<Duration>,
     /// Objects that were not read in full. The rule's open findings about these objects stay open, unless the rule
     /// finds the objects healthy.
@@ -69,7 +70,7 @@ impl Board {
 pub enum Change {
     /// A new problem, which lasted for enough rounds.
     Raised(Finding),
-    /// An open problem has another impact, sentence or evidence.
+    /// The evidence of an open problem changed, or the subject was created again.
     Changed(Finding),
     /// The open problem with this key now has another variant.
     Became(Key, Finding),
@@ -167,8 +168,8 @@ impl Ledger {
         changes
     }
 
-    /// Adds an unknown result. If the rule already has a result with this reason, the subjects share one entry without
-    /// a subject.
+    /// Adds an unknown result. If the rule already has a result with this reason, the two results become one result
+    /// without a subject.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -206,8 +207,8 @@ impl Ledger {
 
     fn observe(&mut self, at: RoundTime, settle: Option<Duration>, key: Key, evidence: Evidence) -> Option<Change> {
         // New words and values of a finding replace the old words and values immediately. A new severity, scope or
-        // outcome must first last as long as a new problem. If the subject was created again, all changes are taken
-        // immediately.
+        // outcome must first last as long as a new problem. If the subject was created again, the new finding replaces
+        // the whole old finding immediately.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {

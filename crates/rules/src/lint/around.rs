@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::wording::number_field;
 use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Service, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. Pods and Nodes that were not requested do not count. If one
+/// The inputs that lint needed and could not read. The result leaves out Pods and Nodes that were not requested. If one
 /// failure leaves several kinds of objects unread, the result has the failure once, with these kinds. If the user gave
 /// the NodePort `range`, lint needs no other source of the range.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
@@ -29,7 +29,8 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
         }
         gap
     };
-    // Many accounts have no right to read the range. This is no failure: the output reports the assumed range.
+    // Many accounts have no right to read the range. A missing right is no failure: the output reports the assumed
+    // range.
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotPermitted);
     let assumed = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
         detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),
@@ -48,7 +49,7 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
 }
 
-/// A NodePort or a healthCheckNodePort outside the assumed range. Such a number makes the assumed range doubtful, but
+/// The doubt about an assumed range: a Service has a NodePort or a healthCheckNodePort outside the range. The number
 /// may also be left from an earlier range. Without Services of the cluster, a manifest with a uid may be an export, so
 /// its Service may exist.
 pub fn doubt(range: &NodePortRange, cluster: &ClusterFacts, manifests: &ClusterFacts) -> Option<Gap> {

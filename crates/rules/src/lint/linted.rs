@@ -35,8 +35,8 @@ pub struct Linted {
 }
 
 /// The name and the list of the suggested NodePorts. The name states which users of ports are certain. If some users of
-/// ports were not read, only the Services are certain. If everything was read, the name is for one node, because a
-/// snapshot has the scan of one node.
+/// ports were not read, only the Services are certain. If everything was read, the list ends with the name of the
+/// scanned node, because a snapshot has the scan of only one node.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
@@ -49,10 +49,10 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// Marks each number that an update of a Service keeps as not chosen. If an update has no number, the Service keeps its
-/// present number. kubectl and Helm match ports by `port`, and keep a number that the manifest never set. The API server
-/// matches ports by name, and keeps a number that the update gives to no other port (Kubernetes 1.36
-/// pkg/registry/core/service/storage `patchAllocatedValues`).
+/// Adds the numbers that a Service keeps in an update. Marks each kept number as not chosen. If an update has no
+/// number, the Service keeps its present number. kubectl and Helm match ports by `port`, and keep a number that the
+/// manifest never set. The API server matches ports by name, and keeps a number that the update gives to no other port
+/// (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
 ///
 /// Returns a number that the update also gives to another port, if the Service does not show who chose the number.
 fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
@@ -68,7 +68,7 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     }
     let mut unsure = None;
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If two entries have one name or one port, the first entry is used.
+    // If two entries have the same name or the same port, the first entry is used.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
@@ -93,8 +93,8 @@ fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     unsure
 }
 
-/// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
-/// holds the pod's port.
+/// Whether a socket closes when a pod is replaced. A socket of the pod closes. A socket on a port of the pod also
+/// closes, because the container runtime may hold the port for the pod.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),

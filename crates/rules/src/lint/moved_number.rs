@@ -6,15 +6,15 @@ use std::collections::HashMap;
 
 use super::Linted;
 use crate::{
-    findings::{Evidence, PlacedFinding, Severity, Step, SubjectKind},
+    findings::{Evidence, PlacedFinding, REFUSED, Severity, Step, SubjectKind},
     ids,
     wording::number_field,
 };
 use portreeve_facts::{Claimed, Protocol, Service, Unread};
 
-/// Fields that the API server refuses because of the order of the input: another Service or field still has the number.
-/// If the manifests leave the number to the other field, `node_port_claimed_twice.rs` reports the field that
-/// wants the number.
+/// Finds the fields that the API server refuses because of the order of the input. When the API server receives the
+/// object, another Service or field still has the number. If the other field also has the number after all manifests,
+/// `node_port_claimed_twice.rs` reports the field that wants the number.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let (cluster, unread) = (&linted.snapshot.cluster, Unread::Reported("LintReport::failures"));
     let services = cluster.services.known_part(unread);
@@ -55,6 +55,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             let evidence = Evidence::new(Severity::Warning, summary)
                 .in_cluster()
                 .variant("refused")
+                .outcome(REFUSED)
                 .remedy(Step::advice(format!("first apply Service {namespace}/{name} without {its} {number}")))
                 .remedy(Step::advice(format!("give {manifest} another {field}")));
             findings.push(linted.finding(ids::NODE_PORT_CLAIMED_TWICE.name, (manifest, claim), evidence));

@@ -2,7 +2,7 @@
 //! now. Other objects do not matter.
 
 use super::{Linted, linted::placed};
-use crate::findings::{Evidence, PlacedFinding, Severity, Step};
+use crate::findings::{Evidence, PlacedFinding, REFUSED, Severity, Step};
 use crate::ids::{self, Rows};
 use portreeve_facts::Refusal;
 
@@ -59,6 +59,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
             let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses {refused}."))
                 .in_cluster()
                 .variant(variant)
+                .outcome(REFUSED)
                 .remedy(Step::advice(remedy));
             findings.push(placed(ROWS.rule, (manifest, claim), evidence));
         }

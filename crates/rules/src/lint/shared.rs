@@ -109,8 +109,8 @@ impl<'a> Fields<'a> {
         claims.iter().filter_map(|claim| self.by_claim.get(claim)).flatten().copied()
     }
 
-    /// The finding at each field that the problem is about. If the manifests have none of these fields, because the
-    /// Service already exists, the finding is at the ports of pods.
+    /// The finding at each field that the problem is about. If the problem is about a Service that already exists, the
+    /// manifests may have none of the Service's fields. Then the finding is at the ports of pods.
     fn place(&self, rule: &Rule, mut evidence: Evidence) -> Vec<PlacedFinding> {
         let (about, beside) = (mem::take(&mut evidence.about), mem::take(&mut evidence.beside));
         let of_pods: Vec<ClaimOf> = match self.written(&about).next() {

@@ -240,7 +240,8 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     expect_healthy(&RULE, &exporter(one).listens_as("127.0.0.53:53", stub()), &subject());
 }
 
-/// The DNS server ran on some addresses beside systemd-resolved, so systemd-resolved does not make that server fail.
+/// The old pod of the DNS server listens on one address, although systemd-resolved listens on another address. So
+/// systemd-resolved is not the reason why the new pod fails.
 #[test]
 fn of_two_in_the_way_the_one_that_leaves_addresses_is_not_the_reason() {
     let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "dns".into() });

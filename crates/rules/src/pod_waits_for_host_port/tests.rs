@@ -278,7 +278,7 @@ fn pods_of_service_lb_are_folded_into_their_services() {
     let remedies = format!("{:?}", evidence.remedies);
     assert!(remedies.contains("give Service default/web another port than 80/tcp"), "{remedies}");
     assert!(remedies.contains("give Service kube-system/traefik") && remedies.contains("lbpool"), "{remedies}");
-    // ServiceLB made only the waiting pod.
+    // Here, only the waiting pod is a pod of ServiceLB.
     let world = clash(|_| (), |waiting| waiting.service_lb_of = name("other", "web")).service("web", |it| it);
     let subject = subject_of(&world);
     assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service other/web", false));

@@ -48,12 +48,16 @@ fn json(event: &PlannedEvent) -> serde_json::Value {
 fn a_service_has_its_event_in_its_namespace_and_the_node_beside_it() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "shop"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "shop",
+            "annotations": {"portreeve/finding": "listener-on-node-port/loses"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePort", "type": "Warning",
         "note": "On node n1: nginx listens on 30080. All affected nodes: `kubectl portreeve check -n shop --rule \
-                 listener-on-node-port/loses -o wide` (at most five nodes write an Event in an hour). Remedy: stop nginx",
+                 listener-on-node-port/loses -o wide` (at most five nodes write an Event in an hour). Who answers on the \
+                 port: `kubectl portreeve owner 30080/tcp`. Remedy: stop nginx",
         "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-web"},
         "related": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"},
     });
@@ -71,7 +75,10 @@ fn a_node_has_its_event_in_default() {
     };
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "default"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "default",
+            "annotations": {"portreeve/finding": "proxy-near-fd-limit/near"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ProxyNearFdLimit", "type": "Warning",
@@ -92,7 +99,10 @@ fn crowded(subject: Subject) -> Finding {
 fn a_fact_of_the_cluster_is_about_the_kubernetes_service_without_a_node() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7", "namespace": "default"},
+        "metadata": {
+            "name": "portreeve.7", "namespace": "default",
+            "annotations": {"portreeve/finding": "node-port-range-crowded/crowded"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "NodePortRangeCrowded", "type": "Warning",
@@ -106,7 +116,10 @@ fn a_fact_of_the_cluster_is_about_the_kubernetes_service_without_a_node() {
 fn the_end_is_a_normal_event_of_its_own() {
     let expected = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "portreeve.7.resolved", "namespace": "shop"},
+        "metadata": {
+            "name": "portreeve.7.resolved", "namespace": "shop",
+            "annotations": {"portreeve/finding": "listener-on-node-port/loses"},
+        },
         "eventTime": "2023-11-14T22:13:20.000001Z",
         "reportingController": "portreeve", "reportingInstance": "portreeve-n1",
         "action": "CheckPorts", "reason": "ListenerOnNodePortResolved", "type": "Normal",
@@ -202,6 +215,25 @@ fn how_to_see_all_nodes_is_cut_from_no_note() {
 }
 
 #[test]
+fn the_command_about_the_port_cuts_neither_the_sentence_nor_the_remedy() {
+    let noted = |words: usize| {
+        let mut finding = web();
+        finding.evidence.summary = "long ".repeat(words);
+        event(&finding).event.note.expect("a note")
+    };
+    let command = " Who answers on the port: `kubectl portreeve owner 30080/tcp`. Remedy: stop nginx";
+    assert!(noted(140).ends_with(command), "{}", noted(140));
+    let long = noted(160);
+    assert!(!long.contains("owner") && long.ends_with(" Remedy: stop nginx"), "{long}");
+    assert_eq!(long.matches("long").count(), 160, "{long}");
+    let place = Place { agents: Some("monitoring".to_owned()), ..place() };
+    let key = Key { protocol: None, ..web().key };
+    let owner = "kubectl portreeve owner 30080 --agent-namespace monitoring";
+    assert_eq!(how_to_see_the_port(&key, &place).as_deref(), Some(owner));
+    assert_eq!(how_to_see_the_port(&crowded(Subject::cluster()).key, &place), None);
+}
+
+#[test]
 fn an_object_without_a_uid_has_no_event() {
     let mut finding = web();
     finding.key.subject.uid = None;
@@ -261,7 +293,7 @@ proptest! {
     }
 }
 
-/// Long texts. They contain characters that are invisible, that reorder text or that need four bytes.
+/// Long texts. The texts contain invisible characters, characters that reorder text, and characters of four bytes.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![".{0,40}", "[a-zäß日🦀\n\t\u{202e}\u{200b}\u{feff}\u{2066}\u{1b}]{0,1500}"]
 }

@@ -331,7 +331,7 @@ fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour_even_if_the_o
         let writes = server.serve(&mut plan, second(turn(&first, "n1")));
         let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
         let note = "On node n1: it is wrong in other words. All affected nodes: `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
-                    (at most five nodes write an Event in an hour). Remedy: take 30002";
+                    (at most five nodes write an Event in an hour). Who answers on the port: `kubectl portreeve owner 30080`. Remedy: take 30002";
         assert_eq!(event.note.as_deref(), Some(note));
         let regarding = event.regarding.as_ref().expect("an object");
         assert_eq!(regarding.uid, first.key.subject.uid);

@@ -140,7 +140,7 @@ impl Sample {
     }
 }
 
-/// Parses `name value` or `name{label="value",...} value`. A time after the value is an error.
+/// Parses `name value` or `name{label="value",...} value`. A timestamp after the value is an error.
 fn sample(line: &str) -> Result<Sample, String> {
     let end = line.find(['{', ' ']).ok_or("no value")?;
     let (name, mut rest) = line.split_at(end);

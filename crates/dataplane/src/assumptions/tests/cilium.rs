@@ -5,8 +5,8 @@ use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, Claimant, RangeClaim, Reading, WithoutBackend};
 
 /// Who answers on a node with Cilium, as three groups of letters: for clients outside, clients on the node, and pods of
-/// the node. Each group has the answer with a usable endpoint, with no endpoint, and with only remote endpoints. `?`
-/// means unknown.
+/// the node. Each group has three letters: the answers with a usable endpoint, without an endpoint, and with only
+/// remote endpoints. `?` means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     under_cilium_at(world, address, WEB)
 }

@@ -181,7 +181,7 @@ fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
     );
     assert!(!fleet.is_whole());
 
-    // Findings that the user does not want take no space.
+    // Hidden findings do not count toward the limit of the report.
     let wanted = Wanted { namespace: Some("other".to_owned()), ..Wanted::default() };
     let fleet = Fleet::of("portreeve", answers(3), &wanted, now());
     assert_eq!((fleet.incidents.len(), fleet.hidden), (0, 24_000));

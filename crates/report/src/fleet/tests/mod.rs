@@ -150,10 +150,10 @@ fn a_rule_that_was_not_judged_is_in_the_first_line() {
 
 #[test]
 fn the_first_line_has_the_number_of_ports_that_the_nodes_did_not_judge() {
-    let answer = |node: &str, claims: usize, findings: &[Value]| {
+    let answer = |node: &str, claims: usize, findings: &[Value], why: &str| {
         let unknown = json!([{
             "rule": "host-network-port-taken", "variants": ["listener"], "claims": claims, "source": "pods",
-            "why": "timed-out", "detail": "no answer",
+            "why": why, "detail": "no answer",
         }]);
         answering(
             node,
@@ -163,12 +163,19 @@ fn the_first_line_has_the_number_of_ports_that_the_nodes_did_not_judge() {
             }),
         )
     };
-    for (findings, start) in [(vec![], "not checked: no port conflicts found"), (vec![listener("info")], "1 info")] {
-        let fleet = fleet(vec![answer("n1", 2, &findings), answer("n2", 3, &findings)]);
+    let late = ("timed-out", "the cluster: took too long");
+    let forbidden = ("not-permitted", "Pods: not permitted");
+    for (findings, (why, reason), start) in [
+        (vec![], late, "not checked: no port conflicts found"),
+        (vec![listener("info")], late, "1 info"),
+        (vec![], forbidden, "no port conflicts found"),
+        (vec![listener("critical")], forbidden, "1 critical"),
+    ] {
+        let fleet = fleet(vec![answer("n1", 2, &findings, why), answer("n2", 3, &findings, why)]);
         let table = text(|out| write_fleet_table(&fleet, false, &style(), out));
         let first = table.lines().next().expect("a line");
-        let open = "; 5 ports or objects were not judged: the cluster: took too long";
-        assert!(first.starts_with(start) && first.ends_with(open), "{first}");
+        let open = format!("; 5 ports or objects were not judged: {reason}");
+        assert!(first.starts_with(start) && first.ends_with(&open), "{first}");
     }
 }
 
