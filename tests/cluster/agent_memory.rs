@@ -204,7 +204,7 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
     assert!(4 * again <= 5 * resting, "{resting} KiB at rest, {again} with a new list");
 }
 
-/// Fault (API server): the agent does not have enough memory for all objects of a kind
+/// Fault (API server): the cluster has more than 200,000 objects of a kind
 /// Does: has no facts of the kind (`too-much`), or keeps the last known facts; lists the kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about objects of the kind
