@@ -72,8 +72,15 @@ impl NeededPorts {
             let mut all = all.into_iter().flat_map(ByPort::ports);
             all.any(|((protocol, number), _)| of.contains(&protocol) && choosable.contains(number))
         };
-        let listeners = || lacks(Source::Listeners).filter(|_| is_usual || is_host_port(&Protocol::ALL));
-        let udp = || round.now.kernel.no_udp.clone().filter(|_| is_usual || is_host_port(&[Protocol::Udp]));
+        // The socket shows which of these ports a WireGuard device that is up has.
+        let interfaces = round.now.kernel.interfaces.known(Unread::Reported("NeededPorts::unread"));
+        let has_wireguard = interfaces.is_some_and(|it| {
+            let mut up = it.links.iter().filter(|link| link.up && link.udp_port.is_none());
+            up.any(|link| !link.wireguard_ports().intersection(choosable).is_empty())
+        });
+        let is_bound = is_usual || has_wireguard;
+        let listeners = || lacks(Source::Listeners).filter(|_| is_bound || is_host_port(&Protocol::ALL));
+        let udp = || round.now.kernel.no_udp.clone().filter(|_| is_bound || is_host_port(&[Protocol::Udp]));
         needed.unread = needed.unread.or_else(listeners).or_else(udp).or_else(|| lacks(Source::Addresses));
         needed
     }
@@ -239,7 +246,12 @@ mod tests {
             assert!(needed.ports().is_empty(), "{up}");
             assert_eq!(needed.to_reserve().to_string(), "51871", "{up}");
         }
-        let mut unread = Snapshot::healthy();
+        let mut unread = Snapshot::healthy().tunnel("cilium_wg0", "wireguard", 1, |it| it.udp_port = None);
+        unread.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
+        let of = |world: &Snapshot| needed(world, "32768-60999").unread().map(|gap| (gap.source, gap.why));
+        assert_eq!(of(&unread), Some((Source::Listeners, Why::TooMuch)));
+        unread.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+        assert_eq!(of(&unread), Some((Source::Listeners, Why::TimedOut)));
         unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
         assert_eq!(needed(&unread, "32768-60999").unread().map(|gap| gap.source), Some(Source::Addresses));
     }
