@@ -50,7 +50,7 @@ impl Grouped {
             open(my $range, ">", "/proc/sys/net/ipv4/ip_local_port_range") or die;
             print $range "40000 40249\n"; close $range or die;
             my $server = IO::Socket::INET->new(Listen => 9, LocalAddr => "127.0.0.1", LocalPort => 443) or die;
-            my @kept = map { (IO::Socket::INET->new("127.0.0.1:443") or die, $server->accept()) } 1..$ARGV[0];
+            my @kept = map { my $c = IO::Socket::INET->new("127.0.0.1:443") or die; ($c, $server->accept()) } 1..$ARGV[0];
             $| = 1; print "ready\n"; <STDIN>;"#;
         Self::apart(uid, perl, &count.to_string())
     }
