@@ -849,6 +849,10 @@ mod tests {
     use std::{cell::Cell, cmp::Ordering};
 
     use super::*;
+    use portreeve_facts::{
+        Snapshot, State,
+        healthy::{PRIMARY, World, ip},
+    };
 
     /// An owner that counts its comparisons.
     #[derive(PartialEq, Eq)]
@@ -882,5 +886,25 @@ mod tests {
         assert_eq!(first_of_each_owner(sockets(), |_| true), ["a", "c"]);
         assert_eq!(first_of_each_owner(sockets(), |it| *it != "a"), ["b", "c"]);
         assert_eq!(first_of_each_owner(sockets(), |it| *it == "d"), ["d"]);
+    }
+
+    #[test]
+    fn a_socket_on_every_ipv6_address_is_an_endpoint_of_ipv4_unless_it_is_v6only() {
+        let endpoint = |it: World| {
+            it.node_port(30080).each_slice(|slice| {
+                slice.ports[0].port = Some(30080);
+                slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+            })
+        };
+        for (v6only, is_endpoint) in [(Some(false), true), (None, true), (Some(true), false)] {
+            let world = Snapshot::healthy().service("web", endpoint);
+            let world = world.socket(Protocol::Tcp, State::Listen, "[::]:30080", "[::]:0", |it| it.v6only = v6only);
+            let round = Round::of(&world, None, 60);
+            let addressed = round.addressed().get().expect("addresses");
+            let service: &Service = &world.cluster.services.seen().expect("services")[0];
+            let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+            let found = round.is_endpoint(addressed, (service, &service.ports[0]), Family::V4, socket);
+            assert_eq!(found, Ok(is_endpoint), "{v6only:?}");
+        }
     }
 }

@@ -83,9 +83,7 @@ impl Node<'_, '_> {
     /// The rank of a socket. The sockets that may lose the most connections have the smallest rank.
     fn rank(&self, socket: &Socket) -> (bool, bool) {
         let is_left_out = |it: &LocalAddress| it.vrf || self.captures(*it, socket) == Some(false);
-        let everywhere = socket.local.is_unspecified();
-        let gets_less = !everywhere && self.addressed.local(socket.local).is_none_or(is_left_out);
-        (gets_less, !everywhere)
+        (!socket.local.is_unspecified(), self.addressed.local(socket.local).is_none_or(is_left_out))
     }
 
     /// The judgements about one port of a Service. `claims` are the claims of all Services and pods to the port.

@@ -321,6 +321,8 @@ mod tests {
         let mut world = taken("10.244.0.9");
         seen(&mut world.kernel.masquerade).unanswered.clear();
         expect_healthy(&RULE, &world, &subject());
+        world.kernel.ip_vs_connections = gap(Source::IpVsConn, Why::Malformed);
+        expect_healthy(&RULE, &world, &subject());
     }
 
     #[test]

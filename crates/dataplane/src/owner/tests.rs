@@ -65,6 +65,8 @@ fn an_unread_service_may_get_the_connections_that_no_claim_gets() {
     }
     let unread_pods = Snapshot::healthy().rejects(Source::Pods);
     assert_eq!(ask(&unread_pods, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
+    let ownership = owner(&Round::of(&unread_pods, None, 60), Protocol::Tcp, 30080).expect("it is known");
+    assert_eq!(ownership.unread, unread_pods.cluster.rejected);
 }
 
 fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {

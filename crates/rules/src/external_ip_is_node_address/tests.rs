@@ -157,10 +157,12 @@ fn of_a_service_without_endpoints_a_host_port_takes_the_connections() {
     let world = trap.listens_as("0.0.0.0:6666", daemon("nginx", 7));
     assert_eq!(severity(&world), Severity::Critical);
     assert_eq!(severity(&world.clone().pod("edge", |pod| pod.host_port(8080, 6666))), Severity::Info);
-    let mut unread = world;
+    let mut unread = world.clone();
     unread.cluster.pods = gap(Source::Pods, Why::NotPermitted);
-    let assumed = value(&expect_problem(&RULE, &unread, &subject()), "assumed");
-    assert!(assumed.starts_with("no unread pod has this hostPort"), "{assumed}");
+    for unread in [unread, world.rejects(Source::Pods)] {
+        let assumed = value(&expect_problem(&RULE, &unread, &subject()), "assumed");
+        assert!(assumed.starts_with("no unread pod has this hostPort"), "{assumed}");
+    }
 }
 
 #[test]

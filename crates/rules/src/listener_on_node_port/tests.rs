@@ -528,6 +528,22 @@ fn many_traps_hide_no_loss_and_are_counted() {
 }
 
 #[test]
+fn sockets_on_addresses_without_node_ports_are_judged_last() {
+    let web = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let many = (1..=20).fold(web, |world, n| {
+        let address = format!("10.0.0.{n}");
+        world.address("eth1", &address).listens_as(&format!("{address}:30080"), daemon("dns", 7))
+    });
+    let many = many.with_config(|it| it.node_port_addresses = vec!["192.0.2.0/24".to_owned()]);
+    let world = ["192.0.2.1:30080", "0.0.0.0:30080"].into_iter().fold(many, Snapshot::listens);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    let listeners = evidence.values.iter().filter(|(name, _)| *name == "listener");
+    let listeners: Vec<&str> = listeners.map(|(_, socket)| &**socket).collect();
+    assert_eq!(listeners[..2], ["tcp LISTEN 0.0.0.0:30080", "tcp LISTEN 192.0.2.1:30080"], "{listeners:?}");
+    assert_eq!(listeners.len(), MOST_LISTED);
+}
+
+#[test]
 fn a_bounded_number_of_sockets_without_losses_is_judged() {
     let many = |all: usize| {
         (0..all).fold(web(30080).with_mode(Mode::Nftables), |world, n| {
