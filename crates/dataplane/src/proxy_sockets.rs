@@ -121,6 +121,10 @@ impl<'a> Proxy<'a> {
             Err(gap) => return gap.clone(),
         };
         if held && cgroup(socket).is_some_and(|it| it.pod.is_some()) {
+            // The unread settings may name Cilium. In this case, the pod is not the proxy.
+            if let Some(gap) = self.snapshot.proxy_mode().err().filter(|gap| gap.source == Source::ConfigMaps) {
+                return gap;
+            }
             let detail = "this pod listens on all NodePorts that no other process has: the pod may be the proxy, for example of OVN-Kubernetes";
             return Gap::new(Source::ProxyProcess, Why::Ambiguous, detail);
         }

@@ -156,7 +156,8 @@ impl Snapshot {
 
     /// The proxy mode from the first source that has it. The order is: the command line, `/proxyMode`, the proxy's own
     /// settings, the cluster's settings of the proxy. If no source has the mode, the error is the error of
-    /// `/proxyMode`. If the mode is [contested](Self::contested), the error says why.
+    /// `/proxyMode`. If no proxy answers, and the reading of the cluster's settings failed, the error is this failure.
+    /// If the mode is [contested](Self::contested), the error says why.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = self.overrides.mode() {
             return Ok(mode.clone());
@@ -170,7 +171,17 @@ impl Snapshot {
         };
         self.proxy_configs(Unread::Doubted)
             .find_map(|config| Some(Learned { value: config.mode_if_known()?, place: config.place.clone() }))
-            .ok_or_else(|| gap.clone())
+            .ok_or_else(|| self.failure_or(gap).clone())
+    }
+
+    /// The failure to read the cluster's settings, if `gap` says that no proxy answers. Otherwise `gap`. On a node
+    /// without kube-proxy, only the cluster's settings have the mode.
+    fn failure_or<'a>(&'a self, gap: &'a Gap) -> &'a Gap {
+        let failed = |it: &&Gap| {
+            !matches!(it.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested | Why::Ambiguous)
+        };
+        let settings = self.cluster.proxy_config.gap().filter(|_| gap.why == Why::Unreachable);
+        settings.filter(failed).unwrap_or(gap)
     }
 
     /// The proxy's settings from each source that was read. The proxy's own answer comes before the cluster's settings.
@@ -254,14 +265,15 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// If neither source was read. The error is the reason why the proxy did not answer.
+    /// If neither source was read. The error is the reason why the proxy did not answer. If no proxy answers, and the
+    /// reading of the cluster's settings failed, the error is this failure.
     pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
         let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),
             _ => true,
         };
         self.proxy_configs(Unread::Doubted).find(is_its_own).ok_or_else(|| {
-            let gap = self.kernel.proxy.config.gap().cloned();
+            let gap = self.kernel.proxy.config.gap().map(|gap| self.failure_or(gap).clone());
             gap.unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, "the settings belong to another proxy"))
         })
     }

@@ -50,7 +50,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         },
         None => {
             let beside = || sockets.iter().find_map(|socket| proxy.unread_beside(socket));
-            Verdict::Unknown(why_not_compared(&sockets).or_else(beside).unwrap_or_else(|| unknown(address.port())))
+            // The result depends on the reason, in the same way as for the process of a listener.
+            let of_proxy = || Some(Gap { source: Source::Processes, ..snapshot.kernel.proxy.process.gap()?.clone() });
+            let gap = why_not_compared(&sockets).or_else(beside).or_else(of_proxy);
+            Verdict::Unknown(gap.unwrap_or_else(|| unknown(address.port())))
         }
     };
     let port = (Protocol::Tcp, address.port());
@@ -226,6 +229,9 @@ mod tests {
         world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Processes);
+        world.kernel.proxy.process = gap(Source::ProxyProcess, Why::Torn);
+        let torn = expect_unknown(&RULE, &world, &node());
+        assert_eq!((torn.source, torn.why), (Source::Processes, Why::Torn), "a failure is not an ambiguous owner");
         let mut world = taken().listens("0.0.0.0:10256");
         seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotRead;
         assert_eq!(expect_unknown(&RULE, &world, &node()).why, Why::Ambiguous, "one of two may be kube-proxy");

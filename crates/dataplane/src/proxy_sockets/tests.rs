@@ -174,6 +174,19 @@ fn the_only_node_port_is_no_sign_of_a_proxy_where_its_holder_is_in_no_pod() {
     assert_eq!(owns(&holds(without_proxy(30081), &[30080, 30081], &daemon("python3", 9))), Own::Unknown);
 }
 
+#[test]
+fn a_pod_on_all_node_ports_is_no_excuse_for_settings_whose_reading_failed() {
+    let world = holds(without_proxy(30080), &[30080], &in_a_pod());
+    let reason = |why| {
+        let mut world = world.clone();
+        world.cluster.proxy_config = gap(Source::ConfigMaps, why);
+        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+        Proxy::of(&world).is_own(socket).map_err(|gap| (gap.source, gap.why))
+    };
+    assert_eq!(reason(Why::Torn), Err((Source::ConfigMaps, Why::Torn)));
+    assert_eq!(reason(Why::NotPermitted), Err((Source::ProxyProcess, Why::Ambiguous)));
+}
+
 fn in_a_pod() -> Owner {
     held("/kubepods/burstable/poduid-ovn/c1", Some("uid-ovn"), "ovnkube", 9)
 }

@@ -126,6 +126,11 @@ fn an_ipvs_proxy_without_a_virtual_server_programs_nothing() {
 fn of_an_unknown_mode_two_generations_are_one_too_many() {
     let one = node(Mode::Iptables, &["ip kube-proxy"], &[]).without_proxy();
     assert_eq!(expect_unknown(&RULE, &one, &subject()).source, Source::ProxyMode);
+    let mut unread = one;
+    for (why, source) in [(Why::NotPermitted, Source::ProxyMode), (Why::Torn, Source::ConfigMaps)] {
+        unread.cluster.proxy_config = gap(Source::ConfigMaps, why);
+        assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, source, "{why:?}");
+    }
     let two = node(Mode::Iptables, &["ip kube-proxy"], &["ip nat KUBE-NODEPORTS"]).without_proxy();
     let evidence = expect_problem(&RULE, &two, &subject());
     assert!(evidence.summary.contains("iptables and nftables mode"), "{}", evidence.summary);
