@@ -42,7 +42,7 @@ const OF_BOTH: &[Example] = &[
     ("what-if", "--set proxy_mode=nftables", "the effects of another proxy mode"),
     ("what-if", "--set node_port_range=20000-22767", "the effects of another NodePort range"),
     ("policies", "| kubectl apply -f -", "warn about port conflicts"),
-    ("policies", "--action deny --fixed shop=30010-30019", "only shop may choose NodePorts, only these"),
+    ("policies", "--action deny --fixed= --fixed shop=30010-30019", "only shop may choose NodePorts, only these"),
     ("lint", "manifests/", "the files of a folder"),
     ("lint", "- < rendered.yaml", "the output of helm template"),
     ("lint", "manifests/ --against cluster", "compare with the Services of the cluster"),
