@@ -177,9 +177,8 @@ impl Snapshot {
     /// The failure to read the cluster's settings, if `gap` says that no proxy answers. Otherwise `gap`. On a node
     /// without kube-proxy, only the cluster's settings have the mode.
     fn failure_or<'a>(&'a self, gap: &'a Gap) -> &'a Gap {
-        let failed = |it: &&Gap| {
-            !matches!(it.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested | Why::Ambiguous)
-        };
+        let failed =
+            |it: &&Gap| !matches!(it.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested | Why::Ambiguous);
         let settings = self.cluster.proxy_config.gap().filter(|_| gap.why == Why::Unreachable);
         settings.filter(failed).unwrap_or(gap)
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::findings::Affected;
 use portreeve_dataplane::{
-    Addressed, Assumption, Case, Claim, Contest, LocalAddress, Outcome, Part, Round, is_link_local, vantage_points,
+    Addressed, Assumption, Case, Claim, Contest, LocalAddress, Outcome, Part, Round, is_link_local, unsettled,
+    vantage_points,
 };
 use portreeve_facts::{Family, Gap, Service, ServicePort, Vantage};
 
@@ -38,6 +39,8 @@ pub(super) struct Rivals<'r, 'a, 'c> {
     contest: Contest<'r, 'a, 'c>,
     /// The addresses of the hostPort or redirection.
     covered: Vec<LocalAddress>,
+    /// Whether the pod has no address yet. At an address without the NodePort, this doubt changes nothing.
+    is_unsettled: bool,
 }
 
 impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
@@ -49,10 +52,11 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
         covers: impl Fn(&LocalAddress) -> bool,
     ) -> Self {
         let number = (port.protocol, port.node_port.unwrap_or_default());
+        let is_unsettled = matches!(redirected, Claim::HostPort(pod, _) if unsettled(round.now, pod).is_some());
         let contest = Contest::of(round, addressed, number, [Claim::NodePort(service, port), redirected]);
         // On link-local addresses, neither claim answers.
         let covered = addressed.locals.iter().copied().filter(|local| covers(local) && !is_link_local(local.ip));
-        Self { round, service, port, contest, covered: covered.collect() }
+        Self { round, service, port, contest, covered: covered.collect(), is_unsettled }
     }
 
     /// Which of the two claims gets the connections in this case. `None` if the node does not serve the NodePort on an
@@ -74,6 +78,7 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
             let winners = match self.contest.winners((assumption, &mut *case), (from, to)) {
                 Ok(winners) if meets(&to) => winners,
                 Ok(_) => continue,
+                Err(_) if !meets(&to) && self.is_unsettled => continue,
                 Err(gap) => {
                     unread.entry(from).or_insert(gap);
                     continue;
