@@ -176,6 +176,9 @@ fn the_index_of_the_rules_begins_with_the_worst_and_has_a_symptom_of_each_rule_f
     assert!(rows.len() == IDS.len() && rows.is_sorted_by_key(|(id, _)| Reverse(id.ceiling())), "{index}");
     let without = rows.iter().filter(|(_, row)| !row.contains("](../symptoms/"));
     assert_eq!(without.map(|(id, _)| id.name.0).collect::<Vec<_>>(), ["port-field-refused"]);
+    let read: BTreeSet<PathBuf> = SYMPTOMS.map(|name| docs().join(format!("symptoms/{name}.md"))).into();
+    let there = fs::read_dir(docs().join("symptoms")).expect("pages").map(|entry| entry.expect("a page").path());
+    assert_eq!(there.collect::<BTreeSet<_>>(), read, "the index reads every page of a symptom");
 }
 
 #[test]
