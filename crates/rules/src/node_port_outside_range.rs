@@ -133,7 +133,8 @@ mod tests {
         assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
         expect_healthy(&RULE, &world(30080).assumed_range(), &subject());
         let mut new = world(40000).assumed_range();
-        portreeve_facts::healthy::objects(&mut new.cluster.services)[0].uid = None;
+        let service = &mut portreeve_facts::healthy::objects(&mut new.cluster.services)[0];
+        (service.uid, service.ports[0].fixed) = (None, Some(true));
         let evidence = expect_problem(&RULE, &new, &subject());
         assert!(evidence.values.iter().any(|(_, value)| value.contains("assumed")), "{evidence:?}");
         assert!(evidence.summary.contains(" the assumed NodePort range ") && !evidence.is_refused(), "{evidence:?}");
