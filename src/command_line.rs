@@ -214,11 +214,11 @@ impl Program for kubectl::Cli {
     const EXAMPLES: &[Example] = OF_ALL_NODES;
 }
 
-pub(super) fn command<C: Program>(typed: &'static str) -> Command {
+pub(super) fn command<C: Program>(typed: &str) -> Command {
     with_examples(C::command().bin_name(typed), typed, C::EXAMPLES)
 }
 
-fn parse<C: Program>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
+fn parse<C: Program>(typed: &str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };

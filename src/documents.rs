@@ -17,8 +17,8 @@ use portreeve_agent::metrics::metrics_page;
 use portreeve_report::{findings_schema, lint_schema, owner_schema, ports_schema, rule_page_markdown};
 use portreeve_rules::ids::{IDS, Id, find};
 
-/// The flags of `check` that choose findings. Other verbs have some of these flags too.
-const CHOOSING: [&str; 5] = ["settings", "min_severity", "exit_zero", "no_headers", "rules"];
+/// Other flags that two verbs explain in the same words.
+const OF_TWO_VERBS: [&str; 4] = ["settings", "min_severity", "exit_zero", "no_headers"];
 /// The pages below `docs/symptoms`, in the order of README.md.
 const SYMPTOMS: [&str; 4] = ["refused", "address-in-use", "already-allocated", "time-outs"];
 
@@ -61,14 +61,15 @@ fn command_reference() -> String {
     let shared = [
         ("Flags of a scan of this node", "suggest", &node),
         ("Flags that reach the agents", "suggest", &nodes),
-        ("Flags that choose findings", "check", &node),
+        ("Flag of check and what-if", "what-if", &node),
+        ("Flags of check and lint", "check", &node),
     ];
     let mut explained: Vec<Arg> = node.get_arguments().chain(nodes.get_arguments()).cloned().collect();
     for (title, verb, command) in shared {
         let verb = command.find_subcommand(verb).expect("the verb");
         let is_shared = |arg: &Arg| {
             matches!(arg.get_help_heading(), Some("Sources" | "Cluster" | "Agents"))
-                || CHOOSING.contains(&arg.get_id().as_str())
+                || OF_TWO_VERBS.contains(&arg.get_id().as_str())
         };
         let is_new = |arg: &&Arg| is_shared(arg) && !is_known(arg, &explained);
         let flags: Vec<Arg> = verb.get_arguments().filter(is_new).cloned().collect();
@@ -175,19 +176,28 @@ fn the_index_of_the_rules_begins_with_the_worst_and_has_a_symptom_of_each_rule_f
     assert!(rows.len() == IDS.len() && rows.is_sorted_by_key(|(id, _)| Reverse(id.ceiling())), "{index}");
     let without = rows.iter().filter(|(_, row)| !row.contains("](../symptoms/"));
     assert_eq!(without.map(|(id, _)| id.name.0).collect::<Vec<_>>(), ["port-field-refused"]);
+    let read: BTreeSet<PathBuf> = SYMPTOMS.map(|name| docs().join(format!("symptoms/{name}.md"))).into();
+    let there = fs::read_dir(docs().join("symptoms")).expect("pages").map(|entry| entry.expect("a page").path());
+    assert_eq!(there.collect::<BTreeSet<_>>(), read, "the index reads every page of a symptom");
 }
 
 #[test]
-fn a_flag_that_chooses_findings_is_explained_once() {
+fn a_flag_of_two_verbs_is_explained_once_in_a_part_that_names_both() {
     let page = command_reference();
-    let (_, list) = page.split_once("\n## Flags that choose findings\n").expect("the list");
-    let list = list.split("\n## ").next().expect("a part");
-    for flag in ["--set <KEY=VALUE>", "--min-severity <SEVERITY>", "--exit-zero", "--no-headers", "--rule <RULE>"] {
-        assert!(list.contains(flag), "{flag}: {list}");
+    for (title, flags) in [
+        ("Flag of check and what-if", &["--set <KEY=VALUE>"][..]),
+        ("Flags of check and lint", &["--min-severity <SEVERITY>", "--exit-zero", "--no-headers"]),
+    ] {
+        let (_, part) = page.split_once(&format!("\n## {title}\n")).expect("the part");
+        let part = part.split("\n## ").next().expect("a part");
+        let found: Vec<&str> = part.lines().map(str::trim_start).filter(|line| line.starts_with("--")).collect();
+        assert_eq!(found, flags, "{part}");
     }
-    for words in ["Keys: ip_local_port_range,", "Do not exit with 1 for findings", "Run only this rule"] {
+    for words in ["Keys: ip_local_port_range,", "Do not exit with 1 for findings", "does not read sources that only"] {
         assert_eq!(page.matches(words).count(), 1, "{words}");
     }
+    let (_, lint) = page.split_once("\n## portreeve lint\n").expect("the verb");
+    assert!(lint.contains("Run only this rule") && !lint.contains("does not read sources that only"), "{lint}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ const OF_BOTH: &[Example] = &[
 ];
 
 /// Adds the examples to the verbs of a program. `typed` starts the program.
-pub(super) fn with_examples(command: Command, typed: &'static str, own: &[Example]) -> Command {
+pub(super) fn with_examples(command: Command, typed: &str, own: &[Example]) -> Command {
     command.mut_subcommands(|verb| {
         let rows: Vec<&Example> = own.iter().chain(OF_BOTH).filter(|row| row.0 == verb.get_name()).collect();
         let widest = rows.iter().map(|row| row.1.len()).max().unwrap_or_default();

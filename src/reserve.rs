@@ -92,7 +92,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         args.scope.judge(&Wanted { guards: true, ..Wanted::default() }, console, judge)?;
     let (guarded, unlisted) = match guarded {
         Ok(guarded) => (guarded, None),
-        Err(gap) => (BTreeSet::new(), Some(format!("guards are not known: {}", gap.detail))),
+        Err(gap) => (BTreeSet::new(), Some(gap)),
     };
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
     for (node, result) in results {
@@ -117,7 +117,12 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
         list => (list.map_err(|why| anyhow!(why))?, None),
     };
-    let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
+    let report = ReservationReport {
+        unread: &unread,
+        partial: partial.as_deref(),
+        unread_guards: unlisted.as_ref(),
+        ..ReservationReport::of(&fleet, &list)
+    };
     let result = report.result(args.check);
     match (args.output, args.check) {
         (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, &nodes, out))?,
@@ -140,6 +145,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             "the list has only the NodePorts that Services have: a list of all NodePorts would leave too few ports for outgoing connections",
         );
     }
+    let unlisted = unlisted.map(|gap| format!("guards are not known: {}", gap.detail));
     partial.iter().chain(&oldest).chain(&unknown_guard).chain(&unlisted).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))

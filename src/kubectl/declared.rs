@@ -74,7 +74,8 @@ impl NoAgentFlags {
     }
 }
 
-/// A node chooses the registry of an image without a registry. As in the chart, a registry has a dot or a port, or is `localhost`.
+/// A node chooses the registry of an image without a registry. As in the chart, a registry has a dot or a port, or is
+/// `localhost`.
 fn with_registry(image: &str) -> Result<String, String> {
     match image.split_once('/') {
         Some((registry, name)) if !name.is_empty() && (registry == "localhost" || registry.contains(['.', ':'])) => {

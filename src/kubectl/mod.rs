@@ -136,7 +136,7 @@ impl Action {
             Self::Completion(elsewhere) => {
                 elsewhere.run("completion", "kubectl itself runs kubectl_complete-portreeve, a link to this file")
             }
-            Self::Man(args) => man::run(args, command::<Cli>("kubectl portreeve"), console),
+            Self::Man(args) => man::run(args, command::<Cli>(&console.style.program), console),
         }
     }
 }

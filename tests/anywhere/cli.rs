@@ -403,6 +403,7 @@ fn rules_completion_and_manual_pages_print() {
     }
     assert!(ended(binary().arg("man")).1.contains(".TH portreeve"));
     assert!(ended(binary().args(["man", "check"])).1.contains("proxy\\-mode"));
+    assert!(ended(binary().args(["--agents", "man", "check"])).1.contains("portreeve \\-\\-agents check"));
 }
 
 #[test]

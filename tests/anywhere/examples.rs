@@ -1,7 +1,8 @@
 //! Documents show commands with files of `examples/`, and the output. The program prints exactly this output.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
+use portreeve_facts::Snapshot;
 use tempfile::TempDir;
 
 use crate::{
@@ -59,4 +60,14 @@ fn the_objects_of_the_examples_are_a_whole_cluster() {
     let (_, output, errors) = ended(command.current_dir(env!("CARGO_MANIFEST_DIR")));
     assert!(output.starts_with("node-1: "), "{output}{errors}");
     assert!(!errors.contains("Services") && !errors.contains("cluster.yaml"), "{errors}");
+    for name in ["node-1", "node-2"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.json"));
+        let scan = Snapshot::from_json(&fs::read(path).expect("a snapshot")).expect("a snapshot");
+        assert_eq!(scan.cluster.lacks_services(), None, "{name}");
+        let (services, nodes) = (scan.cluster.services.get(), scan.cluster.nodes.get());
+        let of_services = services.expect("Services").iter().filter_map(|it| Some(it.uid.as_ref()?.to_string()));
+        let of_nodes = nodes.expect("Nodes").iter().filter_map(|it| it.uid.clone());
+        let uids: Vec<String> = of_services.chain(of_nodes).collect();
+        assert_eq!(BTreeSet::from_iter(&uids).len(), uids.len(), "two objects have one uid: {uids:?}");
+    }
 }

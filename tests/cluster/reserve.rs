@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
+    api,
     fake::{Fake, Reply},
-    plugin::{Plugin, cluster, guarded_cluster, snapshot},
+    plugin::{Plugin, cluster, guarded_cluster, pod, snapshot},
 };
 
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
@@ -107,6 +108,33 @@ fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services(
     assert_eq!(code, 0, "{table}{notes}");
     assert!(table.starts_with("covered  node guarded\n"), "{table}");
     assert!(table.contains("\n  guard                    runs, according to its pod\n"), "{table}");
+}
+
+#[test]
+fn if_guards_cannot_be_listed_a_node_that_would_be_covered_with_a_guard_is_unknown() {
+    let checked = |reserved: &'static str, words: &[&str]| {
+        let fake = Fake::new(move |path, _| match path {
+            path if path.contains("portreeve-guard") => Reply::Status(403, "pods is forbidden"),
+            path if path.starts_with("/api/v1/namespaces/portreeve/pods?") => api::list("Pod", &[&pod("open", true)]),
+            path if path.contains(":29517/proxy") => seen("open", "1024 65535", reserved),
+            _ => Reply::Status(404, "not found"),
+        });
+        Plugin::new().run(&fake, &[&["reserve", "--check"], words].concat())
+    };
+    let (code, table, notes) = checked("10249-10250,10256,30080", &[]);
+    assert_eq!(code, 2, "{table}{notes}");
+    assert!(table.starts_with("perhaps not covered  node open\n"), "{table}");
+    assert!(table.contains("\n  guard                    unknown: "), "{table}");
+    assert!(notes.contains("guards are not known: "), "{notes}");
+    let (code, stdout, notes) = checked("10249-10250,10256,30080", &["-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{notes}"));
+    assert_eq!((code, &document["result"], &document["covered"]), (2, &json!("not-checked"), &json!(false)));
+    let unknown = document["nodes"][0]["unknown"].as_array().expect("a list");
+    assert!(unknown.iter().any(|it| it["source"] == "pods" && it["why"] == "not-permitted"), "{document:#}");
+    let (code, table, _) = checked("2703", &[]);
+    assert!(code == 1 && table.starts_with("not covered  node open\n"), "the node needs its own ports too: {table}");
+    let (code, table, _) = checked("10249-10250,10256,30000-32767", &[]);
+    assert!(code == 0 && table.starts_with("covered  node open\n"), "no guard is needed: {table}");
 }
 
 #[test]

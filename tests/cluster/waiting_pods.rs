@@ -66,11 +66,12 @@ async fn an_agent_polls_waiting_pods_and_sees_them_come_and_go() {
     assert_eq!(view.facts.pods.seen().map(Vec::len), Some(0));
     assert_eq!(view.facts.pending_ports.to_string(), "10000");
     let mut kept = true;
-    until(&views, "none waits", |view| {
+    let view = until(&views, "none waits", |view| {
         kept &= count(view).is_some();
         count(view) == Some(0) && whole(view)
     })
     .await;
+    assert!(view.facts.pending_ports.is_empty(), "{}", view.facts.pending_ports);
     assert!(kept, "known Pods stay while the server fails");
     assert!(fake.requests().iter().filter(|path| asks_for_waiting(path)).all(|path| !is_watch(path)));
 }

@@ -76,6 +76,7 @@ fn changes(changelog: &str) -> String {
         if let Some(heading) = line.strip_prefix("### ") {
             kind = heading.to_lowercase();
         } else if let Some(sentence) = line.strip_prefix("- ") {
+            assert!(line.chars().count() <= 120, "an entry of CHANGELOG.md has at most 120 characters: {line}");
             changes += &format!("    - kind: {kind}\n      description: {sentence:?}\n");
         } else {
             // A further line of an entry would be lost.

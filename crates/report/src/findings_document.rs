@@ -179,7 +179,8 @@ pub struct Problem {
     /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
-    /// A word of the rule for what happens to the subject; absent if the rule has one outcome.
+    /// A word of the rule for what happens to the subject. `api-server-refuses`: the API server will refuse the object
+    /// of a manifest. Absent if the rule has no word for the outcome.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub outcome: String,
     /// The problem in one sentence, without values that change from scan to scan.

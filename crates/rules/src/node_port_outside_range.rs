@@ -9,7 +9,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, REFUSED, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::service_port;
-use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
+use portreeve_facts::{ClaimOf, NodePortRange, Protocol, RangeSource, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["outside"], &[Source::Services, Source::NodePortRange], check);
@@ -53,11 +53,14 @@ fn evidence(
         Some(port) => format!("nodePort {number}/{}", port.protocol),
         None => format!("healthCheckNodePort {number}"),
     };
+    let is_assumed = range.source == RangeSource::Assumed;
     let (outcome, end) = match service.has_accepted(port) {
         true => ("", "the Service keeps it, but cannot be created again"),
+        false if is_assumed => ("", "with this range, the API server refuses to create this Service"),
         false => (REFUSED, "the API server refuses to create this Service"),
     };
-    let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
+    let whose = if is_assumed { "assumed " } else { "" };
+    let summary = format!("{what} of {name} lies outside the {whose}NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
         .outcome(outcome)
@@ -106,6 +109,7 @@ mod tests {
         let service = &mut portreeve_facts::healthy::objects(&mut world.cluster.services)[0];
         (service.uid, service.ports[0].fixed) = (None, Some(true));
         let evidence = expect_problem(&RULE, &world, &subject());
+        assert!(evidence.is_refused());
         assert!(
             evidence.summary.ends_with("30000-32767: the API server refuses to create this Service."),
             "{evidence:?}"
@@ -129,9 +133,11 @@ mod tests {
         assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
         expect_healthy(&RULE, &world(30080).assumed_range(), &subject());
         let mut new = world(40000).assumed_range();
-        portreeve_facts::healthy::objects(&mut new.cluster.services)[0].uid = None;
+        let service = &mut portreeve_facts::healthy::objects(&mut new.cluster.services)[0];
+        (service.uid, service.ports[0].fixed) = (None, Some(true));
         let evidence = expect_problem(&RULE, &new, &subject());
         assert!(evidence.values.iter().any(|(_, value)| value.contains("assumed")), "{evidence:?}");
+        assert!(evidence.summary.contains(" the assumed NodePort range ") && !evidence.is_refused(), "{evidence:?}");
         let both = new.service("other", |it| it.node_port(40001));
         assert_eq!(expect_unknown(&RULE, &both, &subject()).why, Why::Ambiguous);
     }

@@ -40,6 +40,8 @@ pub struct ReservationReport<'a> {
     pub unread: &'a [(String, Gap)],
     /// The sentence about agents that were not queried. `None` if every agent was queried.
     pub partial: Option<&'a str>,
+    /// The reason why guards were not listed. Each node may then have a guard. `None` if the guards are known.
+    pub unread_guards: Option<&'a Gap>,
 }
 
 /// The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
@@ -144,7 +146,7 @@ pub fn write_reservation_json(
                 run => GuardEntry { running: *run == GuardRun::Runs, source: "record", reserved: Some(ranges(ports)) },
             }),
         }),
-        unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
+        unknown: it.unread.iter().chain(report.unread_guards.filter(|_| !report.covers(it))).map(Unknown::of).collect(),
     };
     let unread =
         |(node, gap): &(String, Gap)| NodeEntry { scan: scan(node), known: None, unknown: vec![Unknown::of(gap)] };
@@ -169,6 +171,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
         }
         let (ink, word) = match report.covers(group[0]) {
             true => (Ink::Good, "covered"),
+            false if !report.is_exposed(group[0]) => (Ink::Plain, "perhaps not covered"),
             false if group[0].lacks(report.list).is_empty() => (Ink::Bad(Severity::Warning), "partly covered"),
             false => (Ink::Bad(Severity::Warning), "not covered"),
         };
@@ -187,6 +190,11 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
+    /// The report about nodes that were all scanned.
+    pub fn of(fleet: &'a FleetReservation, list: &'a ReservedList) -> Self {
+        Self { fleet, list, unread: &[], partial: None, unread_guards: None }
+    }
+
     /// Whether each scanned node reserves all ports of the list, and does not give other NodePorts to outgoing
     /// connections. A node with a guard needs only NodePorts of Services and ports of servers.
     pub fn is_covered(&self) -> bool {
@@ -197,24 +205,33 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// The result. With `check`, a node that is not covered is a finding. Without a finding, the result is `Clear` if
-    /// every node was scanned and the list is certainly complete.
+    /// Whether the node is certainly not covered. If the guards are unknown, the node would not be covered with a guard
+    /// either.
+    fn is_exposed(&self, node: &NodeReservation) -> bool {
+        let with_guard = || node.clone().with_guard(NodeGuard::of_ready_pod());
+        !self.covers(node) && (self.unread_guards.is_none() || !self.covers(&with_guard()))
+    }
+
+    /// The result. With `check`, a node that is certainly not covered is a finding. Without a finding, the result is
+    /// `Clear` if every node was scanned, the list is certainly complete, and with `check`, every node is covered.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();
         let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
-        let found = (check && !self.is_covered()).then_some(counts);
-        outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
+        let found = (check && self.fleet.nodes.iter().any(|node| self.is_exposed(node))).then_some(counts);
+        outcome(found, counts, || lacks || check && !self.is_covered() || open.any(|it| it.decides(counts)))
     }
 
     /// Groups of nodes with equal ports. Nodes that are not covered are first.
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {
-            match groups
-                .iter_mut()
-                .find(|group| group[0].is_like(node) && group[0].lacks(self.list) == node.lacks(self.list))
-            {
+            let is_equal = |other: &NodeReservation| {
+                other.is_like(node)
+                    && other.lacks(self.list) == node.lacks(self.list)
+                    && self.is_exposed(other) == self.is_exposed(node)
+            };
+            match groups.iter_mut().find(|group| is_equal(group[0])) {
                 Some(group) => group.push(node),
                 None => groups.push(vec![node]),
             }
@@ -241,6 +258,11 @@ impl<'a> ReservationReport<'a> {
                 GuardRun::Ended => reserved("does not run"),
             };
             values.push(("guard", state));
+        }
+        if let Some(gap) = self.unread_guards
+            && !self.covers(node)
+        {
+            values.push(("guard", format!("unknown: {}", tidy(&gap.detail))));
         }
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", counted(&node.lacks(self.list))));

@@ -24,7 +24,7 @@ pub struct Evidence {
     /// variant.
     pub variant: &'static str,
     /// The outcome for the subject: a word from the rule's closed list, never a name or a number. Empty if the variant
-    /// has only one outcome.
+    /// has only one outcome, unless the API server will refuse the object.
     pub outcome: &'static str,
     /// The vantage points from which connections are lost.
     pub affects: Affected,
