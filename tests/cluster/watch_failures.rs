@@ -320,9 +320,12 @@ async fn gets_fewer_and_fewer_requests(
     assert!((after - before) as u64 <= most_in(begun.elapsed(), 160), "{code}: {before} and then {after}");
 }
 
+/// The code of the report, and the answer of the server.
+type Failure = (&'static str, fn() -> Reply);
+
 #[tokio::test]
 async fn a_server_that_fails_every_list_gets_fewer_and_fewer_requests() {
-    let failures: [(&str, fn() -> Reply); 3] = [
+    let failures: [Failure; 3] = [
         ("403", || Reply::Status(403, "forbidden")),
         ("500", || Reply::Status(500, "etcd is gone")),
         ("malformed", || Reply::Html("<html>Log in</html>")),
@@ -336,7 +339,7 @@ async fn a_server_that_fails_every_list_gets_fewer_and_fewer_requests() {
 #[tokio::test]
 async fn a_server_that_breaks_every_watch_gets_fewer_and_fewer_requests() {
     // The connection breaks before the first line, or inside a line.
-    let failures: [(&str, fn() -> Reply); 2] = [
+    let failures: [Failure; 2] = [
         ("unreachable", || Reply::Torn("")),
         ("malformed", || Reply::Watch(vec!["{\"type\":\"ADDED\",\"obj".to_owned()], After::Ends)),
     ];
