@@ -110,7 +110,7 @@ impl NodeReservation {
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
             exposed: choosable.intersection(&range_set.union(&used)),
-            unread: needed.unread().cloned(),
+            unread: needed.unread_to_reserve().cloned(),
             used,
             has_services: matches!(services, Ok(Some(_))),
             unread_services: services.err().or(snapshot.cluster.unread_service().cloned()),
