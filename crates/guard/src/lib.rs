@@ -23,6 +23,8 @@
 //! these cases:
 //!
 //! - No guard runs, or the guard is killed before its next run. The guard runs at least every 30 seconds.
+//! - inotify did not start, for example because of the limit `fs.inotify.max_user_instances`. The guard logs the error,
+//!   and tries again in each run.
 //! - The process writes through another instance of procfs. Each container has its own instance.
 //! - The process writes within the microseconds of the guard's own write.
 //!
