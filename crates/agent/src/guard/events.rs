@@ -360,6 +360,19 @@ mod tests {
     }
 
     #[test]
+    fn a_bind_takes_the_event_about_a_listener_of_another_process() {
+        let (conflict, place, at) = (conflict_of(Answer::Allowed), Place::of(&world(), None), now());
+        let event = bind_event(&conflict, &place, at).expect("an Event");
+        let scanned = world().listens_as("0.0.0.0:30080", held("/system.slice/rival.service", None, "rival", 8));
+        let findings = crate::judge(&scanned, &Limits::default()).findings;
+        let found = findings.iter().find(|finding| finding.key == conflict.key).expect("a finding");
+        let of_agent = finding_event(found, &place, at).expect("an Event");
+        assert_eq!(of_agent.metadata.name, event.metadata.name, "the API server keeps the first Event");
+        let note = event.note.expect("a note");
+        assert!(note.contains("squatter") && !note.contains("rival"), "{note}");
+    }
+
+    #[test]
     fn a_bind_that_passed_is_no_event_about_a_refusal_if_its_object_has_no_uid() {
         let of = |answer| {
             let mut conflict = conflict_of(answer);
