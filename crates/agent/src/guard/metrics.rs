@@ -32,7 +32,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_given_up_ports",
         &[],
-        "Ports of the guard that now count as ports of another program, because another program wrote the list",
+        "Ports of the guard that count as another program's, because another program wrote the list",
     ),
     gauge(
         "portreeve_guard_connection_ports",
