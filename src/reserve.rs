@@ -117,7 +117,13 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
         list => (list.map_err(|why| anyhow!(why))?, None),
     };
-    let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
+    let report = ReservationReport {
+        fleet: &fleet,
+        list: &list,
+        unread: &unread,
+        partial: partial.as_deref(),
+        may_be_guarded: unlisted.is_some(),
+    };
     let result = report.result(args.check);
     match (args.output, args.check) {
         (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, &nodes, out))?,

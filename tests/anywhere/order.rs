@@ -138,7 +138,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         let fleet = FleetReservation { nodes: NodeReservation::of(snapshot, None).into_iter().collect() };
         let list = fleet.list();
         if let Ok(list) = &list {
-            let report = ReservationReport { fleet: &fleet, list, unread: &[], partial: None };
+            let report = ReservationReport { fleet: &fleet, list, unread: &[], partial: None, may_be_guarded: false };
             write_reservation_json(CheckResult::Clear, &report, &[NodeScan::of(snapshot)], out).expect("memory");
         }
         write!(out, "{:?} {:?}", list.err(), fleet.doubts()).expect("memory");

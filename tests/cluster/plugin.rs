@@ -91,19 +91,23 @@ pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
 ) -> Fake {
-    guarded_cluster(nodes, &[], agent)
+    guarded_cluster(nodes, Some(&[]), agent)
 }
 
-/// `guards` are the nodes with the pod of a guard, and whether the pod is Ready.
+/// `guards` are the nodes with the pod of a guard, and whether the pod is Ready. If `guards` is `None`, the API server
+/// does not list the pods of guards.
 pub(crate) fn guarded_cluster(
     nodes: &'static [&'static str],
-    guards: &'static [(&'static str, bool)],
+    guards: Option<&'static [(&'static str, bool)]>,
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
 ) -> Fake {
     Fake::new(move |path, before| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
             let pods: Vec<String> = match path.contains("labelSelector=app.kubernetes.io%2Fname%3Dportreeve-guard") {
-                true => guards.iter().map(|(node, ready)| pod(node, *ready)).collect(),
+                true => {
+                    let Some(guards) = guards else { return Reply::Status(403, "pods is forbidden") };
+                    guards.iter().map(|(node, ready)| pod(node, *ready)).collect()
+                }
                 false => nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect(),
             };
             return list("Pod", &pods.iter().map(String::as_str).collect::<Vec<_>>());

@@ -89,7 +89,7 @@ fn the_document_has_each_node_and_fits_its_schema() {
 #[test]
 fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services() {
     // Each node reserves the ports of kubelet and kube-proxy, and the NodePort of the only Service.
-    let fake = guarded_cluster(&["guarded", "open"], &[("guarded", true), ("open", false)], |node, _, _| {
+    let fake = guarded_cluster(&["guarded", "open"], Some(&[("guarded", true), ("open", false)]), |node, _, _| {
         seen(node, "1024 65535", "10249-10250,10256,30080")
     });
     let plugin = Plugin::new();
@@ -107,6 +107,20 @@ fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services(
     assert_eq!(code, 0, "{table}{notes}");
     assert!(table.starts_with("covered  node guarded\n"), "{table}");
     assert!(table.contains("\n  guard                    runs, according to its pod\n"), "{table}");
+}
+
+#[test]
+fn if_guards_are_not_known_unreserved_node_ports_without_a_service_are_no_certain_finding() {
+    let plugin = Plugin::new();
+    let check = |reserved: &'static str| {
+        let fake = guarded_cluster(&["n1"], None, move |node, _, _| seen(node, "1024 65535", reserved));
+        plugin.run(&fake, &["reserve", "--check"])
+    };
+    let (code, table, notes) = check("10249-10250,10256,30080");
+    assert_eq!(code, 2, "{table}{notes}");
+    assert!(table.starts_with("not covered  node n1\n") && notes.contains("guards are not known: "), "{table}{notes}");
+    assert_eq!(check("10249-10250,10256").0, 1, "a guard reserves the NodePort of a Service");
+    assert_eq!(check("10249-10250,10256,30000-32767").0, 0, "no node needs a guard");
 }
 
 #[test]

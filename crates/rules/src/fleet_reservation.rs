@@ -21,8 +21,8 @@ use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snaps
 pub struct NodeGuard {
     /// Whether the guard runs.
     pub run: GuardRun,
-    /// The ports that the guard reserved since the boot. `None` if only the guard's pod is known. Another machine cannot
-    /// read the guard's record and lock, so it is not known whether such a guard works.
+    /// The ports that the guard reserved since the boot. `None` if only the guard's pod is known. Another machine
+    /// cannot read the guard's record and lock, so it is not known whether such a guard works.
     pub ports: Option<PortSet>,
 }
 

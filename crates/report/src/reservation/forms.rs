@@ -159,7 +159,8 @@ mod tests {
         let world = Snapshot::healthy().ephemeral("30000 60999", "2703").node_port_range(range);
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };
         let list = fleet.list().expect("a list");
-        reservation_file(form, &ReservationReport { fleet: &fleet, list: &list, unread, partial: None })
+        let report = ReservationReport { fleet: &fleet, list: &list, unread, partial: None, may_be_guarded: false };
+        reservation_file(form, &report)
     }
 
     fn file(form: ReservationForm) -> String {
@@ -178,7 +179,13 @@ mod tests {
         let world = world.service("web", |it| it.node_port(30080));
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };
         let list = fleet.list().expect("a list");
-        let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };
+        let report = ReservationReport {
+            fleet: &fleet,
+            list: &list,
+            unread: &[],
+            partial: None,
+            may_be_guarded: false,
+        };
         assert!(!list.whole_range && fleet.nodes[0].lacks(&list).is_empty(), "{list:?}");
         assert!(!report.is_covered());
         let mut text = Vec::new();
@@ -229,7 +236,13 @@ mod tests {
             let nodes = nodes.iter().map(|it| NodeReservation::of(it, None).expect("all was read")).collect();
             let fleet = FleetReservation { nodes };
             let list = fleet.list().expect("a list");
-            let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };
+            let report = ReservationReport {
+                fleet: &fleet,
+                list: &list,
+                unread: &[],
+                partial: None,
+                may_be_guarded: false,
+            };
             let file = reservation_file(ReservationForm::Sysctl, &report).expect("a file");
             file.lines().last().expect("a line").to_owned()
         };

@@ -40,6 +40,8 @@ pub struct ReservationReport<'a> {
     pub unread: &'a [(String, Gap)],
     /// The sentence about agents that were not queried. `None` if every agent was queried.
     pub partial: Option<&'a str>,
+    /// Whether each node without a known guard may have a guard, because the guards could not be listed.
+    pub may_be_guarded: bool,
 }
 
 /// The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
@@ -198,14 +200,21 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// The result. With `check`, a node that is not covered is a finding. Without a finding, the result is `Clear` if
-    /// every node was scanned and the list is certainly complete.
+    /// Whether the node is not covered, even if it has a guard that is not known.
+    fn is_certainly_open(&self, node: &NodeReservation) -> bool {
+        let is_covered_by_guard = || self.covers(&node.clone().with_guard(NodeGuard::of_ready_pod()));
+        !self.covers(node) && !(self.may_be_guarded && is_covered_by_guard())
+    }
+
+    /// The result. With `check`, a node that is certainly not covered is a finding. Without a finding, the result is
+    /// `Clear` if every node was scanned and the list is certainly complete, and with `check` if every node is covered.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();
         let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
-        let found = (check && !self.is_covered()).then_some(counts);
-        outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
+        let found = check && self.fleet.nodes.iter().any(|node| self.is_certainly_open(node));
+        let may_be_open = check && !self.is_covered();
+        outcome(found.then_some(counts), counts, || lacks || may_be_open || open.any(|it| it.decides(counts)))
     }
 
     /// Groups of nodes with equal ports. Nodes that are not covered are first.
