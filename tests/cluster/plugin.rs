@@ -53,11 +53,13 @@ pub(crate) fn ended(mut command: Command) -> (i32, String, String) {
 }
 
 pub(crate) fn pod(node: &str, ready: bool) -> String {
+    pod_with(&json!([{"name": "http", "containerPort": 29517, "hostPort": 29517, "protocol": "TCP"}]), node, ready)
+}
+
+fn pod_with(ports: &Value, node: &str, ready: bool) -> String {
     json!({
         "metadata": {"name": format!("portreeve-{node}"), "namespace": "portreeve"},
-        "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"ports": [
-            {"name": "http", "containerPort": 29517, "hostPort": 29517, "protocol": "TCP"},
-        ]}]},
+        "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"ports": ports}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
     })
     .to_string()
@@ -106,7 +108,8 @@ pub(crate) fn guarded_cluster(
             let pods: Vec<String> = match path.contains("labelSelector=app.kubernetes.io%2Fname%3Dportreeve-guard") {
                 true => {
                     let Some(guards) = guards else { return Reply::Status(403, "pods is forbidden") };
-                    guards.iter().map(|(node, ready)| pod(node, *ready)).collect()
+                    // A guard without `--listen` has no port.
+                    guards.iter().map(|(node, ready)| pod_with(&json!([]), node, *ready)).collect()
                 }
                 false => nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect(),
             };
