@@ -258,7 +258,7 @@ mod tests {
         let record = format!(r#"{{"bootId":"b","netns":1,"ours":{ours},"list":{ours}}}"#);
         std::fs::write(&path, record).expect("a file");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("ours");
-        let guard = |run| (Some(NodeGuard { run, ports: PortSet::default() }), None);
+        let guard = |run| (Some(NodeGuard { run, ports: Some(PortSet::default()) }), None);
         assert_eq!(of_record(&path), guard(GuardRun::Ended), "it is of another boot");
         let lock = portreeve_guard::Files::lock(path.clone()).expect("a lock");
         assert_eq!(of_record(&path), guard(GuardRun::Runs));

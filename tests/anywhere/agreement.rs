@@ -524,7 +524,7 @@ fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
     for (name, mut snapshot) in small().into_iter().chain([("unnamed".to_owned(), unnamed)]) {
         // The kernel may choose most ports for connections, and no port is reserved yet.
         snapshot = snapshot.ephemeral("1024 65535", "");
-        let guard = NodeGuard { run: GuardRun::Runs, ports: PortSet::default() };
+        let guard = NodeGuard { run: GuardRun::Runs, ports: Some(PortSet::default()) };
         let Ok(node) = NodeReservation::of(&snapshot, Some(guard)) else { continue };
         if snapshot.cluster.services.gap().is_some() {
             continue;

@@ -53,11 +53,13 @@ pub(crate) fn ended(mut command: Command) -> (i32, String, String) {
 }
 
 pub(crate) fn pod(node: &str, ready: bool) -> String {
+    pod_with(&json!([{"name": "http", "containerPort": 29517, "hostPort": 29517, "protocol": "TCP"}]), node, ready)
+}
+
+fn pod_with(ports: &Value, node: &str, ready: bool) -> String {
     json!({
         "metadata": {"name": format!("portreeve-{node}"), "namespace": "portreeve"},
-        "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"ports": [
-            {"name": "http", "containerPort": 29517, "hostPort": 29517, "protocol": "TCP"},
-        ]}]},
+        "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"ports": ports}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
     })
     .to_string()
@@ -91,19 +93,24 @@ pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
 ) -> Fake {
-    guarded_cluster(nodes, &[], agent)
+    guarded_cluster(nodes, Some(&[]), agent)
 }
 
-/// `guards` are the nodes with the pod of a guard, and whether the pod is Ready.
+/// `guards` are the nodes with the pod of a guard, and whether the pod is Ready. If `guards` is `None`, the API server
+/// does not list the pods of guards.
 pub(crate) fn guarded_cluster(
     nodes: &'static [&'static str],
-    guards: &'static [(&'static str, bool)],
+    guards: Option<&'static [(&'static str, bool)]>,
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
 ) -> Fake {
     Fake::new(move |path, before| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
             let pods: Vec<String> = match path.contains("labelSelector=app.kubernetes.io%2Fname%3Dportreeve-guard") {
-                true => guards.iter().map(|(node, ready)| pod(node, *ready)).collect(),
+                true => {
+                    let Some(guards) = guards else { return Reply::Status(403, "pods is forbidden") };
+                    // A guard without `--listen` has no port.
+                    guards.iter().map(|(node, ready)| pod_with(&json!([]), node, *ready)).collect()
+                }
                 false => nodes.iter().map(|node| pod(node, !node.starts_with("unready"))).collect(),
             };
             return list("Pod", &pods.iter().map(String::as_str).collect::<Vec<_>>());

@@ -90,7 +90,7 @@ fn the_document_has_each_node_and_fits_its_schema() {
 #[test]
 fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services() {
     // Each node reserves the ports of kubelet and kube-proxy, and the NodePort of the only Service.
-    let fake = guarded_cluster(&["guarded", "open"], &[("guarded", true), ("open", false)], |node, _, _| {
+    let fake = guarded_cluster(&["guarded", "open"], Some(&[("guarded", true), ("open", false)]), |node, _, _| {
         seen(node, "1024 65535", "10249-10250,10256,30080")
     });
     let plugin = Plugin::new();
@@ -113,12 +113,7 @@ fn a_node_with_a_ready_pod_of_a_guard_needs_only_the_node_ports_of_its_services(
 #[test]
 fn if_guards_cannot_be_listed_a_node_that_would_be_covered_with_a_guard_is_unknown() {
     let checked = |reserved: &'static str, words: &[&str]| {
-        let fake = Fake::new(move |path, _| match path {
-            path if path.contains("portreeve-guard") => Reply::Status(403, "pods is forbidden"),
-            path if path.starts_with("/api/v1/namespaces/portreeve/pods?") => api::list("Pod", &[&pod("open", true)]),
-            path if path.contains(":29517/proxy") => seen("open", "1024 65535", reserved),
-            _ => Reply::Status(404, "not found"),
-        });
+        let fake = guarded_cluster(&["open"], None, move |node, _, _| seen(node, "1024 65535", reserved));
         Plugin::new().run(&fake, &[&["reserve", "--check"], words].concat())
     };
     let (code, table, notes) = checked("10249-10250,10256,30080", &[]);

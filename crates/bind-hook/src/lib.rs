@@ -139,7 +139,7 @@ pub enum Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum NotAttached {
     /// The feature `program` is off.
-    #[error("this build has no bind hook: build portreeve with --features bind-hook, which needs clang")]
+    #[error("this build has no bind hook: use the image or a package of a release, or build with --features bind-hook")]
     NotBuilt,
     /// The folder of the control group cannot be opened.
     #[error("{}: cannot open the control group: {error}", path.display())]

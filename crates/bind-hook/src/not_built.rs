@@ -57,7 +57,7 @@ mod tests {
         let error = Hook::attach(Path::new("/sys/fs/cgroup"), Mode::Report).expect_err("no program");
         assert_eq!(
             error.to_string(),
-            "this build has no bind hook: build portreeve with --features bind-hook, which needs clang"
+            "this build has no bind hook: use the image or a package of a release, or build with --features bind-hook"
         );
     }
 }

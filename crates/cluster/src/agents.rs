@@ -88,6 +88,8 @@ pub struct Agent {
     /// The node of the agent's pod, as the scheduler wrote it, not as the agent reports it. For a pod that is not
     /// scheduled yet, this is the node of its node affinity. Empty if the node is not known.
     pub node: String,
+    /// Whether the pod is Ready.
+    is_ready: bool,
     port: Result<u16, Gap>,
 }
 
@@ -145,7 +147,7 @@ impl Agents {
     /// If the API server does not list the pods.
     pub async fn guarded_nodes(&self) -> Result<BTreeSet<String>, Gap> {
         let guards = self.pods_with(GUARD_LABEL).await?;
-        Ok(guards.into_iter().filter(|guard| guard.port.is_ok()).map(|guard| guard.node).collect())
+        Ok(guards.into_iter().filter(|guard| guard.is_ready).map(|guard| guard.node).collect())
     }
 
     async fn pods_with(&self, labels: &str) -> Result<Vec<Agent>, Gap> {
@@ -247,7 +249,7 @@ fn add_agent(agents: &mut Vec<Agent>, place: &str, object: &RawValue) {
             (None, Some(rejected)) => Gap { source: Source::Agent, ..rejected.clone() },
             (None, None) => silent(pod, Why::NotYet, NO_NODE),
         };
-        Agent { pod: pod.to_owned(), node, port: Err(gap) }
+        Agent { pod: pod.to_owned(), node, is_ready: false, port: Err(gap) }
     };
     agents.push(facts.pods.first().map_or_else(never_started, |pod| agent(pod)));
 }
@@ -258,12 +260,14 @@ fn silent(pod: &str, why: Why, what: &str) -> Gap {
 
 fn agent(pod: &Pod) -> Agent {
     let silent = |why, what| Err(silent(&pod.name, why, what));
-    let port = match pod.ports.first() {
-        _ if pod.node.is_none() => silent(Why::NotYet, NO_NODE),
-        _ if pod.finished => silent(Why::Unreachable, "has ended"),
-        _ if !pod.ready => silent(Why::Unreachable, "is not Ready"),
-        None => silent(Why::Malformed, "names no port"),
-        Some(port) => Ok(port.port),
+    let ready = match () {
+        () if pod.node.is_none() => silent(Why::NotYet, NO_NODE),
+        () if pod.finished => silent(Why::Unreachable, "has ended"),
+        () if !pod.ready => silent(Why::Unreachable, "is not Ready"),
+        () => Ok(()),
     };
-    Agent { pod: pod.name.clone(), node: pod.node.clone().unwrap_or_default(), port }
+    let is_ready = ready.is_ok();
+    let no_port = || self::silent(&pod.name, Why::Malformed, "names no port");
+    let port = ready.and_then(|()| pod.ports.first().map(|port| port.port).ok_or_else(no_port));
+    Agent { pod: pod.name.clone(), node: pod.node.clone().unwrap_or_default(), is_ready, port }
 }

@@ -403,7 +403,7 @@ fn daemons<'a>(round: &Round<'a>) -> Read<'a> {
 /// does not have this port.
 fn tunnels<'a>(round: &Round<'a>) -> Read<'a> {
     let links = &round.now.kernel.interfaces.get()?.links;
-    let listeners = || round.listeners().known(Unread::Reported("NeededPorts::unread, Wanted::unread"));
+    let listeners = || round.listeners().known(Unread::Reported("NeededPorts::unread_to_reserve, Wanted::unread"));
     let is_open = |number: &u16| listeners().is_some_and(|all| !all.at((Protocol::Udp, *number)).is_empty());
     let ports = |link: &Link| -> Vec<u16> {
         match link.udp_port {

@@ -39,7 +39,8 @@ pub struct Keeper<L, S> {
     /// The last known class of each wanted port, and of each port that the guard added.
     classes: BTreeMap<u16, Class>,
     unwanted_since: BTreeMap<u16, Instant>,
-    /// The ports of daemons. A daemon that does not listen now may start again, so these ports stay wanted.
+    /// The ports of daemons and tunnels. A daemon or a tunnel that is absent now may come back, so these ports stay
+    /// wanted.
     daemons: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed. The guard adds these ports again after a pause.
     held: PortSet,

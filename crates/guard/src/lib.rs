@@ -23,6 +23,8 @@
 //! these cases:
 //!
 //! - No guard runs, or the guard is killed before its next run. The guard runs at least every 30 seconds.
+//! - inotify did not start, for example because of the limit `fs.inotify.max_user_instances`. The guard logs the error,
+//!   and tries again in each run.
 //! - The process writes through another instance of procfs. Each container has its own instance.
 //! - The process writes within the microseconds of the guard's own write.
 //!
@@ -53,9 +55,9 @@
 //! | The record cannot be read, or another user can write it. | The run ends with an error and changes nothing, because an unread record may have entries. If the guard runs permanently, it tries again. |
 //! | The record is of another network namespace of this boot. | The run ends with an error and changes nothing, because each namespace has its own list. If the guard runs permanently, it tries again. |
 //!
-//! A port that is no longer needed stays reserved for five more minutes ([`GRACE`]). A port of a daemon stays reserved
-//! until the next boot, because the daemon needs the port again when it restarts. If an input was not read, the guard
-//! keeps all ports that this input may need.
+//! A port that is no longer needed stays reserved for five more minutes ([`GRACE`]). A port of a daemon or a tunnel stays
+//! reserved until the next boot, because the daemon or the tunnel needs the port again when it restarts. If an input was
+//! not read, the guard keeps all ports that this input may need.
 //!
 //! This crate does not read the cluster. The crate `portreeve-dataplane` finds the ports that the node needs.
 //! [`Wanted`] contains the ports that the guard may reserve, each with its reason.

@@ -21,14 +21,15 @@ use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snaps
 pub struct NodeGuard {
     /// Whether the guard runs.
     pub run: GuardRun,
-    /// The ports that the guard reserved since the boot. Empty if the guard's record was not read.
-    pub ports: PortSet,
+    /// The ports that the guard reserved since the boot. `None` if only the guard's pod is known. Another machine
+    /// cannot read the guard's record and lock, so it is not known whether such a guard works.
+    pub ports: Option<PortSet>,
 }
 
 impl NodeGuard {
     /// The guard of a node on which a guard's pod is Ready.
     pub fn of_ready_pod() -> Self {
-        Self { run: GuardRun::PodIsReady, ports: PortSet::default() }
+        Self { run: GuardRun::Runs, ports: None }
     }
 }
 
@@ -37,9 +38,6 @@ impl NodeGuard {
 pub enum GuardRun {
     /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
-    /// The guard's container runs. Another machine cannot read the guard's lock, so it is not known whether the guard
-    /// works.
-    PodIsReady,
     /// A process has the guard's lock, but the guard does not work. The value is the time since the guard's last
     /// success.
     Stuck(Duration),
@@ -110,7 +108,7 @@ impl NodeReservation {
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
             exposed: choosable.intersection(&range_set.union(&used)),
-            unread: needed.unread().cloned(),
+            unread: needed.unread_to_reserve().cloned(),
             used,
             has_services: matches!(services, Ok(Some(_))),
             unread_services: services.err().or(snapshot.cluster.unread_service().cloned()),
@@ -140,8 +138,7 @@ impl NodeReservation {
     /// Whether a guard runs and Services were read. If true, a NodePort needs a reservation only if a Service has the
     /// NodePort.
     fn is_guarded(&self) -> bool {
-        let runs = |guard: &NodeGuard| matches!(guard.run, GuardRun::Runs | GuardRun::PodIsReady);
-        self.has_services && self.guard.as_ref().is_some_and(runs)
+        self.has_services && self.guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs)
     }
 
     /// The ports that this node should reserve, but that its kernel may give to outgoing connections now. If a guard
@@ -342,18 +339,19 @@ mod tests {
             });
             edge.service("old", |it| it.node_port(40080))
         };
-        let lacks = |world: &Snapshot, run| {
-            let guard = NodeGuard { run, ports: ports("30080,30999") };
+        let with_record = |run| NodeGuard { run, ports: Some(ports("30080,30999")) };
+        let lacks_with = |world: &Snapshot, guard| {
             let fleet =
                 FleetReservation { nodes: vec![NodeReservation::of(world, Some(guard)).expect("all was read")] };
             let list = fleet.list().expect("a list");
             assert!(list.whole_range, "the list for all nodes is as without a guard");
             (fleet.nodes[0].lacks(&list).to_string(), fleet.nodes[0].left_exposed(&list).len())
         };
+        let lacks = |world: &Snapshot, run| lacks_with(world, with_record(run));
         let all = "10249-10250,10256,30080,30999-31000,40080";
         let (runs, stuck) = (GuardRun::Runs, GuardRun::Stuck(Duration::from_secs(600)));
-        for run in [runs, GuardRun::PodIsReady] {
-            assert_eq!(lacks(&world(all), run), (String::new(), 0));
+        for guard in [with_record(runs), NodeGuard::of_ready_pod()] {
+            assert_eq!(lacks_with(&world(all), guard), (String::new(), 0));
         }
         assert_eq!(lacks(&world("10249-10250,30999"), runs), ("10256,30080,31000,40080".to_owned(), 0));
         let no_guard = "10249-10250,10256,30000-32767";
@@ -368,7 +366,7 @@ mod tests {
             assert_eq!(lacks(&unread, runs).0, "30000-30079,30081-30998,31001-32767", "{why:?}");
         }
         let malformed = world(all).rejects(Source::Services);
-        let guard = NodeGuard { run: runs, ports: PortSet::default() };
+        let guard = NodeGuard { run: runs, ports: Some(PortSet::default()) };
         let unread = |guard| NodeReservation::of(&malformed, guard).expect("all was read").unread.map(|it| it.source);
         assert_eq!((unread(Some(guard)), unread(None)), (Some(Source::Services), None), "it may have a NodePort");
     }

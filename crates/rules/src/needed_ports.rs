@@ -14,18 +14,21 @@ pub(super) struct NeededPorts {
     declared: BTreeMap<(u16, Protocol), String>,
     /// Usual ports on which daemons listen now, the ports of kube-proxy, and ports of tunnels.
     daemons: PortSet,
-    /// Ports of tunnels in the default ephemeral port range. No finding reports these ports: they are the default ports
-    /// of network plugins, so a finding would be about every node of such a plugin.
-    tunnels: PortSet,
+    /// Ports of WireGuard devices in the default ephemeral port range. No finding reports these ports: they are the
+    /// default ports of network plugins, so a finding would be about every node of such a plugin.
+    wireguard: PortSet,
     /// Ports of pods that may be on this node, because this node's name is unknown.
     perhaps: PortSet,
+    /// An unread input that may need ports that findings report.
     unread: Option<Gap>,
+    /// An unread input that may need only ports of `wireguard`.
+    unread_wireguard: Option<Gap>,
 }
 
 impl NeededPorts {
     /// The ports that servers need, among `choosable`: the ports that the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        let (mut needed, mut daemons, mut tunnels) = (Self::default(), Vec::new(), Vec::new());
+        let (mut needed, mut daemons, mut wireguard) = (Self::default(), Vec::new(), Vec::new());
         let known = round.needs().known(Unread::Reported("NeededPorts::unread"));
         let all = known.ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
         // If the proxy is unknown, kube-proxy's ports are left out, because the node may have no kube-proxy
@@ -40,8 +43,8 @@ impl NeededPorts {
                 Need::Declared(pod, _) => (pod, ""),
                 Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
-                Need::Tunnel(_) if PortRange::DEFAULT_EPHEMERAL.contains(port) => {
-                    tunnels.push(port);
+                Need::Tunnel(link) if link.udp_port.is_none() && PortRange::DEFAULT_EPHEMERAL.contains(port) => {
+                    wireguard.push(port);
                     continue;
                 }
                 _ => {
@@ -56,7 +59,7 @@ impl NeededPorts {
                 *known = who;
             }
         }
-        (needed.daemons, needed.tunnels) = (daemons.into_iter().collect(), tunnels.into_iter().collect());
+        (needed.daemons, needed.wireguard) = (daemons.into_iter().collect(), wireguard.into_iter().collect());
         let perhaps = round.now.cluster.unplaced_ports().map(|(port, ..)| port);
         needed.perhaps = perhaps.filter(|port| choosable.contains(*port)).collect::<PortSet>().minus(&needed.ports());
         let lacks = |source| round.needs().with(&[source]).err();
@@ -78,9 +81,10 @@ impl NeededPorts {
             let mut up = it.links.iter().filter(|link| link.up && link.udp_port.is_none());
             up.any(|link| !link.wireguard_ports().intersection(choosable).is_empty())
         });
-        let is_bound = is_usual || has_wireguard;
-        let listeners = || lacks(Source::Listeners).filter(|_| is_bound || is_host_port(&Protocol::ALL));
-        let udp = || round.now.kernel.no_udp.clone().filter(|_| is_bound || is_host_port(&[Protocol::Udp]));
+        let (unread_listeners, no_udp) = (lacks(Source::Listeners), round.now.kernel.no_udp.clone());
+        needed.unread_wireguard = unread_listeners.clone().or_else(|| no_udp.clone()).filter(|_| has_wireguard);
+        let listeners = || unread_listeners.filter(|_| is_usual || is_host_port(&Protocol::ALL));
+        let udp = || no_udp.filter(|_| is_usual || is_host_port(&[Protocol::Udp]));
         needed.unread = needed.unread.or_else(listeners).or_else(udp).or_else(|| lacks(Source::Addresses));
         needed
     }
@@ -90,14 +94,20 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The needed ports, the ports of all tunnels, and the ports that may be needed. An unnecessary port in the list
-    /// harms no server.
+    /// The needed ports, the ports of WireGuard devices, and the ports that may be needed. An unnecessary port in the
+    /// list harms no server.
     pub(super) fn to_reserve(&self) -> PortSet {
-        self.ports().union(&self.tunnels).union(&self.perhaps)
+        self.ports().union(&self.wireguard).union(&self.perhaps)
     }
 
+    /// An unread input that may need more ports of [`Self::ports`].
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
+    }
+
+    /// An unread input that may need more ports of [`Self::to_reserve`].
+    pub(super) fn unread_to_reserve(&self) -> Option<&Gap> {
+        self.unread().or(self.unread_wireguard.as_ref())
     }
 
     pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
@@ -235,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_a_tunnel_is_reserved_and_no_finding_reports_it_in_the_default_range() {
+    fn the_port_of_a_tunnel_is_reserved_and_no_finding_reports_the_default_port_of_wireguard() {
         for up in [true, false] {
-            let own_port = Snapshot::healthy().tunnel("vxlan.own", "vxlan", 7789, |link| link.up = up);
-            assert_eq!(ports(&own_port, "6000-8000"), "7789", "{up}");
-            assert_eq!(ports(&own_port, "32768-60999"), "", "the kernel does not choose the port");
+            let own_port = Snapshot::healthy().tunnel("vxlan.own", "vxlan", 40789, |link| link.up = up);
+            assert_eq!(ports(&own_port, "32768-60999"), "40789", "{up}");
+            assert_eq!(ports(&own_port, "6000-8000"), "", "the kernel does not choose the port");
             let wireguard = Snapshot::healthy().listens_udp("0.0.0.0:51871");
             let wireguard = wireguard.tunnel("cilium_wg0", "wireguard", 1, |it| (it.up, it.udp_port) = (up, None));
             let needed = needed(&wireguard, "32768-60999");
@@ -248,7 +258,11 @@ mod tests {
         }
         let mut unread = Snapshot::healthy().tunnel("cilium_wg0", "wireguard", 1, |it| it.udp_port = None);
         unread.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, ""));
-        let of = |world: &Snapshot| needed(world, "32768-60999").unread().map(|gap| (gap.source, gap.why));
+        let of = |world: &Snapshot| {
+            let needed = needed(world, "32768-60999");
+            assert_eq!(needed.unread(), None, "no finding reports the port");
+            needed.unread_to_reserve().map(|gap| (gap.source, gap.why))
+        };
         assert_eq!(of(&unread), Some((Source::Listeners, Why::TooMuch)));
         unread.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
         assert_eq!(of(&unread), Some((Source::Listeners, Why::TimedOut)));

@@ -1,12 +1,14 @@
 //! The guard of the chart with its bind hook, in a pod that a kubelet runs.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::of_guard::events;
 use crate::{
-    chart::{INSTALL, prepare},
+    chart::{self, INSTALL, prepare},
     guard::guard_of,
-    parts::{WholeNode, http_get, objects, sysctl, until},
+    parts::{Agent, WholeNode, all_events, http_get, objects, sysctl, until, until_within},
 };
 
 const PLACE: &str = "192.0.2.1:29518";
@@ -43,5 +45,12 @@ fn below_a_kubelet_a_squatter_in_a_pod_is_an_event_of_the_guard_of_the_chart() {
     );
     let note = event["note"].as_str().expect("a note");
     assert!(note.contains("pod shop/squatter called bind for 0.0.0.0:30080/tcp"), "{note}");
-    assert_eq!(events(&node.cluster, "default", "ReportBind"), [event], "kube-proxy holds no NodePort");
+    until_within(Duration::from_secs(120), "the agent's request", || {
+        let metrics = http_get(chart::PLACE, "/metrics")?;
+        let count = Agent::value(&metrics, r#"portreeve_events_total{result="deduplicated"}"#);
+        count.filter(|count| *count >= 1.0)
+    });
+    let mut warnings = all_events(&node.cluster);
+    warnings.retain(|it| it["regarding"]["uid"] == service["metadata"]["uid"] && it["type"] == "Warning");
+    assert_eq!(warnings, [event], "the agent writes no second Event, and kube-proxy holds no NodePort");
 }

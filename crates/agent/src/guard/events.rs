@@ -1,4 +1,5 @@
-//! The Events that the guard writes: about its Node, and about pods that bind claimed ports.
+//! The Events that the guard writes: about its Node, about objects with claimed ports, and about pods whose `bind` was
+//! refused.
 
 use std::{
     collections::BTreeSet,
@@ -98,7 +99,9 @@ impl Reporter {
     /// Equal conflicts within an hour have the same Event name, so the API server keeps one Event.
     pub(super) fn bound(&self, conflict: &Conflict, snapshot: &Snapshot) {
         let place = Place::of(snapshot, self.agents.as_deref());
-        tokio::spawn(self.write(bind_event(conflict, &place, now())));
+        if let Some(event) = bind_event(conflict, &place, now()) {
+            tokio::spawn(self.write(event));
+        }
     }
 
     /// Returns true if the API server accepted or refused the Event. If the function returns false, a later attempt may
@@ -134,14 +137,16 @@ impl Reporter {
     }
 }
 
-/// The Event about a bind. If the bind makes a listener, this is the Event of the finding about the listener. An agent
-/// that finds the listener writes no second Event, and writes the Event about the end of the finding.
-fn bind_event(conflict: &Conflict, place: &Place, at: Timestamp) -> Event {
-    let Conflict { key, maker, note, evidence } = conflict;
-    let finding = evidence.clone().map(|evidence| Finding { key: key.clone(), evidence, since: at });
-    if let Some(event) = finding.and_then(|finding| finding_event(&finding, place, at)) {
-        return Event { action: Some("ReportBind".to_owned()), related: Some(of(maker)), ..event };
-    }
+/// The Event about a bind. If the bind passed, this is the Event of the finding about the listener. An agent that finds
+/// the listener writes no second Event, and writes the Event about the end of the finding. `None` if the bind passed
+/// and the object of the finding has no uid: the agent writes no Event about this object either.
+fn bind_event(conflict: &Conflict, place: &Place, at: Timestamp) -> Option<Event> {
+    let Some(evidence) = conflict.evidence.clone() else { return Some(refusal_event(conflict, place, at)) };
+    let event = finding_event(&Finding { key: conflict.key.clone(), evidence, since: at }, place, at)?;
+    Some(Event { action: Some("ReportBind".to_owned()), related: Some(of(&conflict.maker)), ..event })
+}
+
+fn refusal_event(Conflict { key, maker, note, .. }: &Conflict, place: &Place, at: Timestamp) -> Event {
     let number = |it: &dyn ToString| it.to_string();
     let name = hash(&[
         "bind",
@@ -332,7 +337,7 @@ mod tests {
         let (client, kept) = keeping().await;
         let (conflict, place, at) = (conflict_of(Answer::Allowed), Place::of(&world(), None), now());
         let (reporter, _state) = reporter(client.clone());
-        assert!(reporter.write(bind_event(&conflict, &place, at)).await);
+        assert!(reporter.write(bind_event(&conflict, &place, at).expect("an Event")).await);
         let events = || kept.lock().expect("no panic").clone();
         let first = events();
         let (name, event) = first.first_key_value().expect("an Event");
@@ -355,8 +360,31 @@ mod tests {
     }
 
     #[test]
+    fn a_bind_takes_the_event_about_a_listener_of_another_process() {
+        let (conflict, place, at) = (conflict_of(Answer::Allowed), Place::of(&world(), None), now());
+        let event = bind_event(&conflict, &place, at).expect("an Event");
+        let scanned = world().listens_as("0.0.0.0:30080", held("/system.slice/rival.service", None, "rival", 8));
+        let findings = crate::judge(&scanned, &Limits::default()).findings;
+        let found = findings.iter().find(|finding| finding.key == conflict.key).expect("a finding");
+        let of_agent = finding_event(found, &place, at).expect("an Event");
+        assert_eq!(of_agent.metadata.name, event.metadata.name, "the API server keeps the first Event");
+        let note = event.note.expect("a note");
+        assert!(note.contains("squatter") && !note.contains("rival"), "{note}");
+    }
+
+    #[test]
+    fn a_bind_that_passed_is_no_event_about_a_refusal_if_its_object_has_no_uid() {
+        let of = |answer| {
+            let mut conflict = conflict_of(answer);
+            conflict.key.subject.uid = None;
+            bind_event(&conflict, &Place::of(&world(), None), now()).and_then(|event| event.action)
+        };
+        assert_eq!([of(Answer::Allowed), of(Answer::Refused)], [None, Some("RefuseBind".to_owned())]);
+    }
+
+    #[test]
     fn a_refused_bind_is_an_event_about_its_process_because_no_scan_finds_a_listener() {
-        let event = bind_event(&conflict_of(Answer::Refused), &Place::of(&world(), None), now());
+        let event = bind_event(&conflict_of(Answer::Refused), &Place::of(&world(), None), now()).expect("an Event");
         let name = |object: Option<ObjectReference>| object.and_then(|object| object.name).unwrap_or_default();
         assert_eq!((name(event.regarding), name(event.related)), ("n1".to_owned(), "web".to_owned()));
         assert_eq!(event.reporting_controller.as_deref(), Some("portreeve-guard"));

@@ -374,22 +374,26 @@ impl Follower {
         Some(snapshot)
     }
 
-    /// Reports the conflicts, with the endpoints of their Services. The endpoints decide the outcome of a finding, and
-    /// the outcome is a part of the name of the finding's Event.
+    /// Reports the conflicts. The Event about a bind that passed has the name of the finding's Event. The outcome is a
+    /// part of this name, and the endpoints of the Service decide the outcome.
     async fn report(&mut self) {
         if self.conflicts.is_empty() {
             return;
         }
         let (conflicts, Some(mut snapshot)) = (mem::take(&mut self.conflicts), self.snapshot()) else { return };
-        let subjects = conflicts.iter().map(|(.., conflict)| &conflict.key.subject);
-        let services = subjects.filter(|subject| subject.kind == SubjectKind::Service);
-        let services = services.map(|service| service.name.clone()).collect();
-        self.inputs.endpoints.fill_in(services, &mut snapshot.cluster).await;
+        let services = services_of(conflicts.iter().map(|(.., conflict)| conflict));
+        let is_requested = !services.is_empty();
+        if is_requested {
+            self.inputs.endpoints.fill_in(services, &mut snapshot.cluster).await;
+        }
         for (bind, cgroup, first) in conflicts {
             // If the endpoints show that there is no conflict, the bind is not reported. If an input is unread now, the
             // first judgement remains.
-            let judged = conflict(&snapshot, &bind, cgroup, self.inputs.config.stale);
-            let Some(conflict) = judged.unwrap_or(Some(first)) else {
+            let judged = match first.evidence.is_some() {
+                true => conflict(&snapshot, &bind, cgroup, self.inputs.config.stale).unwrap_or(Some(first)),
+                false => Some(first),
+            };
+            let Some(conflict) = judged else {
                 self.limit.is_no_conflict(&bind);
                 continue;
             };
@@ -403,9 +407,18 @@ impl Follower {
                 reporter.bound(&conflict, &snapshot);
             }
         }
-        // This request ends the watch of these endpoints.
-        self.inputs.endpoints.fill_in(BTreeSet::new(), &mut snapshot.cluster).await;
+        if is_requested {
+            // This request ends the watch of these endpoints.
+            self.inputs.endpoints.fill_in(BTreeSet::new(), &mut snapshot.cluster).await;
+        }
     }
+}
+
+/// The Services whose endpoints can change a conflict. A refused bind is always a conflict, and its Event has no
+/// outcome. So no endpoints are requested for a refused bind.
+fn services_of<'a>(conflicts: impl Iterator<Item = &'a Conflict>) -> BTreeSet<String> {
+    let subjects = conflicts.filter(|conflict| conflict.evidence.is_some()).map(|conflict| &conflict.key.subject);
+    subjects.filter(|subject| subject.kind == SubjectKind::Service).map(|service| service.name.clone()).collect()
 }
 
 async fn drain(mut take: impl FnMut() -> Option<()>) {
@@ -664,6 +677,18 @@ mod tests {
         }));
         assert!(!limit.admits(&bind(101, Answer::Allowed), start), "a judgement has its price");
         assert!(limit.admits(&bind(101, Answer::Refused), start), "a refusal is a conflict");
+    }
+
+    #[test]
+    fn the_endpoints_of_a_service_are_requested_unless_the_bind_was_refused() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let requested = |answer| {
+            let group = Cgroup { path: "/system.slice/squatter.service".to_owned(), pod: None };
+            let judged = conflict(&world, &bind(9, answer), Ok(group), Duration::ZERO);
+            services_of(judged.expect("each input was read").iter())
+        };
+        assert_eq!(requested(Answer::Allowed), BTreeSet::from(["web".to_owned()]));
+        assert_eq!(requested(Answer::Refused), BTreeSet::new());
     }
 
     #[test]

@@ -29,7 +29,11 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
         "Runs in which the guard found that another program had removed ports from the list",
     ),
     gauge("portreeve_guard_unread", &[], "1 if the guard could not read a part of its input, otherwise 0"),
-    gauge("portreeve_guard_given_up_ports", &[], "Ports that both the guard and another program wrote into the list"),
+    gauge(
+        "portreeve_guard_given_up_ports",
+        &[],
+        "Ports of the guard that count as another program's, because another program wrote the list",
+    ),
     gauge(
         "portreeve_guard_connection_ports",
         &[],

@@ -203,7 +203,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
         Some(age) if age > STUCK => GuardRun::Stuck(age),
         Some(_) => GuardRun::Runs,
     };
-    Ok(Some(read.map(|record| NodeGuard { run, ports: record.ours_in(&list, &place.boot_id) })))
+    Ok(Some(read.map(|record| NodeGuard { run, ports: Some(record.ours_in(&list, &place.boot_id)) })))
 }
 
 fn query(client_ports: PortSet) -> NodeQuery {

@@ -141,9 +141,10 @@ pub fn write_reservation_json(
             ip_local_reserved_ports: ranges(&it.reserved),
             not_reserved: ranges(&it.lacks(report.list)),
             chance_per_connection: it.chance(),
-            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| match run {
-                GuardRun::PodIsReady => GuardEntry { running: true, source: "pod", reserved: None },
-                run => GuardEntry { running: *run == GuardRun::Runs, source: "record", reserved: Some(ranges(ports)) },
+            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| GuardEntry {
+                running: *run == GuardRun::Runs,
+                source: if ports.is_some() { "record" } else { "pod" },
+                reserved: ports.as_ref().map(ranges),
             }),
         }),
         unknown: it.unread.iter().chain(report.unread_guards.filter(|_| !report.covers(it))).map(Unknown::of).collect(),
@@ -247,10 +248,12 @@ impl<'a> ReservationReport<'a> {
             ("NodePort range", tidy(&range_in_words(&node.range))),
         ];
         if let Some(NodeGuard { run, ports }) = &node.guard {
-            let reserved = |state: &str| format!("{state}; it reserved {} of the reserved ports", ports.len());
+            let reserved = |state: &str| match ports {
+                Some(ports) => format!("{state}; it reserved {} of the reserved ports", ports.len()),
+                None => format!("{state}, according to its pod"),
+            };
             let state = match run {
                 GuardRun::Runs => reserved("runs"),
-                GuardRun::PodIsReady => "runs, according to its pod".to_owned(),
                 GuardRun::Stuck(age) => {
                     let minutes = age.as_secs() / 60;
                     reserved(&format!("holds its lock but has had no successful run for {minutes} minutes"))

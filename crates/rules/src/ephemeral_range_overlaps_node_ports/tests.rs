@@ -193,11 +193,18 @@ fn a_tunnel_needs_its_port_and_wireguards_default_port_is_no_finding() {
     let evidence = problem(&world);
     assert_eq!((evidence.variant, value(&evidence, "needed by daemons").as_str()), ("servers", "7789 (1 port)"));
     expect_healthy(&RULE, &world.clone().ephemeral("7000 9999", "7789"), &subject());
+    let by_default = problem(&web().tunnel("vxlan.own", "vxlan", 40789, |link| link.up = false));
+    assert_eq!((by_default.variant, value(&by_default, "needed by daemons").as_str()), ("servers", "40789 (1 port)"));
     let wireguard = web().tunnel("cilium_wg0", "wireguard", 1, |link| (link.up, link.udp_port) = (false, None));
     expect_healthy(&RULE, &wireguard, &subject());
     let widened = problem(&wireguard.ephemeral("1024 65535", ""));
     let list = &widened.remedies[0].steps[0].text;
     assert!(list.ends_with(",30000-32767,51871\""), "a remedy reserves the port: {list}");
+    // If listeners are unread, only the default port of a device that is up is unknown.
+    let mut unread = web().tunnel("cilium_wg0", "wireguard", 1, |link| link.udp_port = None);
+    unread.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+    expect_healthy(&RULE, &unread, &subject());
+    // A link that was not read may have a port of its own in the default range, too.
     let mut unread = web();
     unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
