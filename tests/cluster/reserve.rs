@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    api,
     fake::{Fake, Reply},
-    plugin::{Plugin, cluster, guarded_cluster, pod, snapshot},
+    plugin::{Plugin, cluster, guarded_cluster, snapshot},
 };
 
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
