@@ -305,6 +305,8 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     let [(BesideKind::Possible, _, detail)] = &unread(world.clone(), Why::NotRequested)[..] else { panic!("one") };
     assert!(detail.contains("the scan did not search the port"), "{detail}");
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
+    let beside_it = unread(world.clone().listens("192.0.2.2:30080"), Why::Torn);
+    assert!(matches!(&beside_it[..], [(BesideKind::Possible, ..)]), "a process on another address: {beside_it:?}");
     let full = |mut world: Snapshot, outgoing| {
         let clients = seen(&mut world.kernel.clients);
         (clients.sockets, clients.beyond, clients.outgoing) = (Vec::new(), 7, outgoing);
