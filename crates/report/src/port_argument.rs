@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Beside, BesideKind, Ownership, owner_as_read, owner_in_pod, pod_of_name};
+use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
@@ -60,7 +60,7 @@ impl PortArgument {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
-        let all = protocols.into_iter().map(|protocol| owner_as_read(&round, protocol, self.number));
+        let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
         let (known, unknown): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
         let mut all: Vec<Ownership> = known.into_iter().flatten().collect();
         let unknown: Vec<Gap> = unknown.into_iter().filter_map(Result::err).collect();

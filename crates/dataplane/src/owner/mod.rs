@@ -23,21 +23,11 @@ use super::{
 };
 use portreeve_facts::{Gap, Protocol, Source, Vantage};
 
-/// Who owns a port.
-///
-/// # Errors
-/// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
-pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
-    round.addressed().get()?;
-    owner_as_read(round, protocol, port)
-}
-
-/// Like [`owner`], but unread addresses are no error. Without addresses, there are no answers, and
-/// [`Ownership::unread`] has the reason.
+/// Who owns a port. Without the node's addresses, there are no answers, and [`Ownership::unread`] has the reason.
 ///
 /// # Errors
 /// When the listeners, or the Services of a configured cluster, could not be read.
-pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     // Without a configured cluster, there are no Services to read.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
