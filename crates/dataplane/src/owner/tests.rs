@@ -265,6 +265,10 @@ fn more_needs_than_are_listed_are_counted_and_one_that_is_not_known_is_said() {
     assert_eq!((&**name, &**detail), ("perhaps a server that needs the port", "not known: so the test says"));
     unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
     assert_eq!(beside(&unread), []);
+    unread.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+    assert_eq!(beside(&unread), [], "no tunnel needs a port of TCP");
+    let [(_, name, _)] = &beside_at(&unread, (Protocol::Udp, 30080))[..] else { panic!("perhaps a tunnel") };
+    assert_eq!(name, "perhaps a tunnel that needs the port");
     let metrics = (Protocol::Tcp, 10249);
     let mut silent = Snapshot::healthy().without_proxy();
     seen(&mut silent.kernel.listeners).clear();
