@@ -138,8 +138,10 @@ mod tests {
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
             let text = printed(&owner);
-            let lines = text.lines().filter(|it| it.contains("assumes no leftover redirection")).count();
+            let lines = text.lines().filter(|it| it.contains("redirections of hostPorts were not read")).count();
             let result = owner.result();
+            let is_assumed = text.contains("assumes no leftover redirection");
+            assert_eq!(is_assumed, lines == 1 && result == CheckResult::Clear, "{text}");
             let node = NodeOwner { node: "n1".to_owned(), owner: Ok(owner) };
             let mut document = Vec::new();
             write_owner_json(30080, &[node], &mut document).expect("memory");

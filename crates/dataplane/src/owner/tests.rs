@@ -48,22 +48,53 @@ fn without_addresses_the_claims_are_known_and_the_answers_are_not() {
     assert!(whole.unread.is_empty() && !whole.answers.is_empty(), "{whole:?}");
 }
 
+/// The outcomes for a remote client at the two IPv4 addresses of the node.
+fn at_both(world: &Snapshot) -> [Result<Outcome, Source>; 2] {
+    [PRIMARY[0], SECOND[0]].map(|to| ask(world, Vantage::Remote, to).0.map_err(|gap| gap.source))
+}
+
 #[test]
-fn an_unread_service_may_get_the_connections_that_no_claim_gets() {
+fn an_unread_service_may_get_the_connections_that_no_claim_gets_and_may_have_the_number_of_a_process_as_node_port() {
     let mut alone = Snapshot::healthy();
     alone.cluster.services = gap(Source::Services, Why::NotRequested);
     alone.cluster.configured = false;
+    let unknown: Result<Outcome, Source> = Err(Source::Services);
     for world in [alone, Snapshot::healthy().rejects(Source::Services)] {
-        let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
-        assert_eq!(outcome.map_err(|gap| gap.source), Err(Source::Services));
-        let world = world.listens("192.0.2.1:30080");
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0.map_err(|gap| gap.source), Err(Source::Services));
+        assert_eq!(at_both(&world), [unknown; 2]);
+        let mut listens = world.listens("192.0.2.1:30080");
+        assert_eq!(at_both(&listens), [unknown; 2]);
+        let outside = listens.clone().node_port_range("20000-22767");
+        assert_eq!(at_both(&outside), [Ok(Outcome::Listener), unknown], "it is no NodePort");
+        listens.cluster.node_port_range = gap(Source::NodePortRange, Why::Malformed);
+        assert_eq!(at_both(&listens), [unknown; 2]);
     }
-    let unread_pods = Snapshot::healthy().rejects(Source::Pods);
-    assert_eq!(ask(&unread_pods, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
-    let ownership = owner(&Round::of(&unread_pods, None, 60), Protocol::Tcp, 30080).expect("it is known");
-    assert_eq!(ownership.unread, unread_pods.cluster.rejected);
+    let edge = Snapshot::healthy().rejects(Source::Services).pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(at_both(&edge), [unknown; 2]);
+    assert_eq!(at_both(&edge.node_port_range("20000-22767")), [Ok(Outcome::Pod); 2]);
+    let allocated = web().listens("0.0.0.0:30080").with_mode(Mode::Nftables).rejects(Source::Services);
+    assert_eq!(at_both(&allocated), [Ok(Outcome::Pod), Ok(Outcome::Listener)], "no other Service can have the number");
+}
+
+#[test]
+fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_those_that_no_claim_gets() {
+    let mut refused = Snapshot::healthy();
+    refused.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+    let mut torn = Snapshot::healthy();
+    torn.kernel.netfilter = gap(Source::Netfilter, Why::Torn);
+    let rejected = Snapshot::healthy().rejects(Source::Pods);
+    for (world, source) in [(refused, Source::Pods), (rejected.clone(), Source::Pods), (torn, Source::Netfilter)] {
+        assert_eq!(at_both(&world), [Err(source); 2]);
+        assert_eq!(at_both(&world.clone().listens("0.0.0.0:30080")), [Err(source); 2]);
+        let served = world.service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "the Service is first");
+    }
+    assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
+    let mut none = Snapshot::healthy();
+    none.cluster.pods = gap(Source::Pods, Why::NotRequested);
+    for why in [Why::NotPermitted, Why::NotSupported] {
+        none.kernel.netfilter = gap(Source::Netfilter, why);
+        assert_eq!(at_both(&none), [Ok(Outcome::Refused); 2], "{why:?}");
+    }
 }
 
 fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {
@@ -1104,7 +1135,7 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
 }
 
 #[test]
-fn redirections_that_were_not_read_are_named_once_and_doubt_no_answer() {
+fn redirections_that_were_not_read_are_named_once_and_without_a_right_doubt_no_answer() {
     let closed = |mut world: Snapshot, why| {
         world.kernel.netfilter = gap(Source::Netfilter, why);
         world
