@@ -106,6 +106,8 @@ fn compare(
     let everywhere = everywhere.as_ref().map(|(mode, world)| (*mode, limits.round(world, None)));
     let mut ports = Vec::new();
     for ((protocol, port), service) in service_ports(snapshot) {
+        // Without addresses, there are no answers.
+        snapshot.kernel.interfaces.get()?;
         let of = |round: &Round<'_>| owner(round, protocol, port);
         let (now, then) = (of(&is)?, of(&would_be)?);
         if let Some((mode, everywhere)) = &everywhere {

@@ -7,9 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{
-    Answered, Beside, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, owner_as_read, place,
-};
+use portreeve_dataplane::{Answered, Beside, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
 use portreeve_facts::{
     Family, Gap, Mode, Netfilter, NodeAddress, NodeAddressKind, PortSet, Protocol, Reading, Redirection, Service,
     Snapshot, Socket, Vantage,
@@ -146,7 +144,7 @@ fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     if !is_of_users(finding) {
         return None;
     }
-    let Ok(owned) = owner_as_read(&Limits::default().round(snapshot, None), port.1, port.0) else {
+    let Ok(owned) = owner(&Limits::default().round(snapshot, None), port.1, port.0) else {
         return Some(format!("{}: owner tells nothing", pair(&finding.key)));
     };
     let has = |wanted: &dyn Fn(&Beside) -> bool| owned.beside.iter().any(wanted);

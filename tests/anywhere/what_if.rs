@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use portreeve_facts::Snapshot;
+use portreeve_facts::{Gap, Reading, Snapshot, Source, Why};
 use portreeve_report::Setting;
 use portreeve_rules::ledger::Board;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::{
-    cli::{binary, ended},
+    cli::{binary, ended, healthy},
     every_node::{board, small},
 };
 
@@ -106,4 +106,12 @@ fn what_begins_and_ends_is_the_difference_of_a_check_before_and_a_check_after_th
         over += wanted.values().filter(|more| **more < 0).count();
     }
     assert!(compared > 100 && begun > 10 && over > 0, "{compared} nodes, {begun} begin, {over} end");
+}
+
+#[test]
+fn a_node_without_addresses_is_not_judged_because_no_answer_is_known() {
+    let mut world = healthy();
+    world.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::TimedOut, "no answer"));
+    let document = what_if(&world, SETTINGS[0]);
+    assert_eq!((&document["judged"], &document["result"]), (&0.into(), &"not-checked".into()), "{document:#}");
 }

@@ -15,6 +15,10 @@ use super::{
 };
 use portreeve_facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, Vantage, Why};
 
+const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
+
+const NOT_SERVED: &str = "Cilium does not serve the NodePort there, and may serve the hostPort";
+
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
@@ -125,10 +129,20 @@ impl Assumption {
         (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))
     }
 
-    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if either claim may
-    /// get the connection.
-    pub(super) fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
-        (self.plane.node_port_or_host_port)(node_port)
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `is_left` is true if the
+    /// redirection of the hostPort belongs to no known pod of this node.
+    ///
+    /// # Errors
+    /// The reason why either claim may get the connection.
+    pub(super) fn node_port_or_host_port(&self, node_port: Outcome, is_left: bool) -> Result<ClaimKind, &'static str> {
+        match (self.plane.node_port_or_host_port)(node_port) {
+            // Where Cilium does not serve the NodePort, netfilter redirects the connection, and Cilium may serve a
+            // hostPort outside of Cilium's range.
+            Some(ClaimKind::NodePort) if node_port == Outcome::Listener => {
+                is_left.then_some(ClaimKind::HostPort).ok_or(NOT_SERVED)
+            }
+            first => first.ok_or(UNDEFINED),
+        }
     }
 }
 

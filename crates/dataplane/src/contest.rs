@@ -75,10 +75,6 @@ enum Redirected {
     LeftOut,
 }
 
-const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
-
-const NOT_SERVED: &str = "Cilium does not serve the NodePort there, and may serve the hostPort";
-
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
@@ -232,11 +228,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (answer.map_err(|undecided| undecided.gap), listeners)
     }
 
-    /// The claims that may get a connection in this case: none, one, or several claims whose order is not known.
+    /// The claims that may get a connection in this case: none, one, or several. There are several claims if the order
+    /// of the claims is not known, or if the redirection of a pod that comes first may not exist.
     ///
     /// # Errors
     ///
-    /// When the case was not measured, or depends on an unread input.
+    /// When the case was not measured, or depends on an unread input. Also when only one claim may get the connection,
+    /// and the redirection of this claim may not exist, or leads to an unknown target.
     pub fn winners(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -570,19 +568,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(gap) => Err(Undecided { gap: gap.clone(), loses: true, by: BTreeSet::from([*host_port]) }),
             };
             let is_left = matches!(self.contenders[*host_port].claim, Claim::Redirection(_));
-            let first = |node_port| match assumption.node_port_or_host_port(node_port) {
-                // Where Cilium does not serve the NodePort, netfilter redirects the connection, and Cilium may serve a
-                // hostPort outside of Cilium's range.
-                Some(ClaimKind::NodePort) if node_port == Outcome::Listener => is_left.then_some(ClaimKind::HostPort),
-                first => first,
-            };
-            match service.map(|(_, outcome)| first(outcome)) {
-                Some(Some(ClaimKind::NodePort)) => {}
+            match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome, is_left)) {
+                Some(Ok(ClaimKind::NodePort)) => {}
                 // At a link-local address, connections of NodePorts and hostPorts reach no process. At other addresses,
                 // the answer depends on which of the two claims comes first.
-                Some(None) if !is_link_local(to.ip) => {
+                Some(Err(why)) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listeners);
-                    let why = if assumption.mode() == Mode::Cilium { NOT_SERVED } else { UNDEFINED };
                     return Err(either(&redirected(), &served, unclear(why)));
                 }
                 _ => return redirected(),

@@ -56,7 +56,7 @@ pub use claim::{Claim, ClaimKind};
 pub use declared::{Declaration, DeclaredField, declarations};
 pub use need::{Addresses, Need, Needs, health_address};
 pub use outcome::Outcome;
-pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_as_read, owner_in_pod, pod_of_name};
+pub use owner::{Answered, Beside, BesideKind, Claimant, Ownership, owner, owner_in_pod, pod_of_name};
 
 pub use assumption::Assumption;
 pub use assumptions::{Assumptions, mode_in_words};

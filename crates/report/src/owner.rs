@@ -393,10 +393,11 @@ pub fn write_owner(
         write_beside(beside, style, out)?;
     }
     if let Some(gap) = redirections(owned) {
-        let why = tidy(&gap.detail);
-        let line =
-            format!("redirections of hostPorts were not read, so Portreeve assumes no leftover redirection: {why}");
-        let ink = if may_change(gap) { Ink::Bad(Severity::Warning) } else { Ink::Faint };
+        let (effect, ink) = match may_change(gap) {
+            true => ("a leftover redirection may get the connections", Ink::Bad(Severity::Warning)),
+            false => ("Portreeve assumes no leftover redirection", Ink::Faint),
+        };
+        let line = format!("redirections of hostPorts were not read, so {effect}: {}", tidy(&gap.detail));
         writeln!(out)?;
         for line in wrap(&line, style.width.saturating_sub(2)) {
             writeln!(out, "  {}", style.paint(ink, &line))?;

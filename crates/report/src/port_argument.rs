@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Beside, BesideKind, Ownership, owner_as_read, owner_in_pod, pod_of_name};
+use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
@@ -60,7 +60,7 @@ impl PortArgument {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
-        let all = protocols.into_iter().map(|protocol| owner_as_read(&round, protocol, self.number));
+        let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
         let (known, unknown): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
         let mut all: Vec<Ownership> = known.into_iter().flatten().collect();
         let unknown: Vec<Gap> = unknown.into_iter().filter_map(Result::err).collect();
@@ -138,8 +138,10 @@ mod tests {
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
             let text = printed(&owner);
-            let lines = text.lines().filter(|it| it.contains("assumes no leftover redirection")).count();
+            let lines = text.lines().filter(|it| it.contains("redirections of hostPorts were not read")).count();
             let result = owner.result();
+            let is_assumed = text.contains("assumes no leftover redirection");
+            assert_eq!(is_assumed, lines == 1 && result == CheckResult::Clear, "{text}");
             let node = NodeOwner { node: "n1".to_owned(), owner: Ok(owner) };
             let mut document = Vec::new();
             write_owner_json(30080, &[node], &mut document).expect("memory");

@@ -64,7 +64,6 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
     let snapshot = round.now;
     let (protocol, number) = port;
     let listeners = round.listeners().known(NO_LISTENERS).map_or(&[][..], |all| all.at(port));
-    let has_listener = !listeners.is_empty();
     // A listener on another address did not accept the connection.
     let bound: BTreeSet<IpAddr> = listeners.iter().map(|it| it.local.to_canonical()).collect();
     let everywhere = Family::BOTH
@@ -82,7 +81,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<B
     let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");
     let is_searched = !clients.is_empty() || listed.is_some_and(|it| it.searched.contains(number));
     let unread = match read {
-        _ if has_listener => None,
+        _ if everywhere.contains(&true) => None,
         Err(gap) => Some(gap.detail),
         Ok(_) if !is_searched => Some(unsearched()),
         Ok(listed) => listed.and_then(Clients::outgoing_missing).map(|gap| gap.detail),

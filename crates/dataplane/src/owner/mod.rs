@@ -17,27 +17,18 @@ pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
     cases::{Judged, Loss, Stratum},
+    claim::ClaimKind,
     contest::{Answer, Contest},
     local_address::LocalAddress,
     round::{Addressed, Round},
 };
-use portreeve_facts::{Gap, Protocol, Source, Vantage};
+use portreeve_facts::{Gap, Protocol, Source, Unread, Vantage, Why};
 
-/// Who owns a port.
-///
-/// # Errors
-/// When the node's addresses or listeners, or the Services of a configured cluster, could not be read.
-pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
-    round.addressed().get()?;
-    owner_as_read(round, protocol, port)
-}
-
-/// Like [`owner`], but unread addresses are no error. Without addresses, there are no answers, and
-/// [`Ownership::unread`] has the reason.
+/// Who owns a port. Without the node's addresses, there are no answers, and [`Ownership::unread`] has the reason.
 ///
 /// # Errors
 /// When the listeners, or the Services of a configured cluster, could not be read.
-pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
+pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     // Without a configured cluster, there are no Services to read.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
@@ -58,14 +49,16 @@ pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result
     let left_out = cluster.rejected.iter().filter(may_have);
     let unread = [snapshot.kernel.interfaces.gap(), cluster.services.gap(), cluster.pods.gap()];
     let unread: Vec<Gap> = unread.into_iter().flatten().chain(left_out).cloned().collect();
+    let redirections = round.unread_redirections();
     let (claimants, answers, mode): (Vec<Claimant>, Vec<Answered>, String) = match round.addressed().get() {
         Ok(addressed) => {
             let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
-            let services = unread.iter().find(|it| it.source == Source::Services);
-            let answered = |place| answered(&contest, addressed, services, place);
+            let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
+            let first = may_be_first(round, port, &unread, redirections.as_ref());
+            let first = |by: Option<usize>| first(by.map(|it| claimants[it].claim));
+            let answered = |place| answered(&contest, addressed, first, place);
             let mut answers: Vec<Answered> = contest.places().map(answered).collect();
             answers.sort_by_key(|it| (it.from, it.to));
-            let claimants = contest.claims().map(|it| it.claimant(round)).collect();
             (claimants, answers, addressed.assumptions.mode_in_words())
         }
         Err(_) => {
@@ -76,8 +69,37 @@ pub fn owner_as_read(round: &Round<'_>, protocol: Protocol, port: u16) -> Result
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
-    let redirections = round.unread_redirections();
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
+}
+
+/// Returns a function. For the kind of the claim that answers, the function returns an unread input that may have an
+/// earlier claim. For `None`, any unread claim may get the connection.
+///
+/// An unread Service may have a NodePort if the number is in the NodePort range and no known Service has the number. On
+/// other numbers, an unread Service could only have an external address of this node. Known claims assume no such
+/// address, because otherwise no process would be known without a cluster.
+///
+/// A hostPort and a leftover redirection may have any number, and come before each listener. If a right or a kernel
+/// feature is missing, the function assumes no leftover redirection.
+fn may_be_first<'u>(
+    round: &Round<'_>,
+    port: u16,
+    unread: &'u [Gap],
+    redirections: Option<&'u Gap>,
+) -> impl Fn(Option<ClaimKind>) -> Option<&'u Gap> {
+    let range = round.now.cluster.node_port_range.known(Unread::Doubted);
+    let is_allocated = round.allocated().known(Unread::Doubted).is_some_and(|all| !all.at(port).is_empty());
+    let may_be_node_port = range.is_none_or(|it| it.range.contains(port)) && !is_allocated;
+    let service = unread.iter().find(|it| it.source == Source::Services);
+    let node_port = service.filter(|_| may_be_node_port);
+    let host_port = unread.iter().find(|it| it.source == Source::Pods && it.why != Why::NotRequested);
+    let left = redirections.filter(|it| !matches!(it.why, Why::NotPermitted | Why::NotSupported));
+    move |by| match by {
+        Some(ClaimKind::ExternalIp | ClaimKind::NodePort) => None,
+        Some(ClaimKind::HostPort | ClaimKind::Redirection) => node_port.or(left),
+        Some(ClaimKind::Listener | ClaimKind::Proxy) => node_port.or(host_port).or(left),
+        None => service.or(host_port).or(left),
+    }
 }
 
 /// The result of one case. The fold over all cases keeps the answer and the losers that all cases share.
@@ -102,11 +124,11 @@ impl Loss for CaseResult {
     }
 }
 
-/// The answer at one place. An unread Service (`services`) may get a connection that no claim gets.
-fn answered(
+/// The answer at one place. `first` is the result of [`may_be_first`] for a claim.
+fn answered<'u>(
     contest: &Contest<'_, '_, '_>,
     addressed: &Addressed<'_>,
-    services: Option<&Gap>,
+    first: impl Fn(Option<usize>) -> Option<&'u Gap>,
     (from, to): (Vantage, LocalAddress),
 ) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| match contest.who(assumption, case, (from, to)) {
@@ -119,8 +141,8 @@ fn answered(
         Judged::Never => unreachable!("each case has a result"),
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
-    let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {
-        Ok(Answer { outcome, by: None }) => (services.map_or(Ok(outcome), |gap| Err(gap.clone())), None),
+    let answer = answer.and_then(|it| it.ok_or_else(differs));
+    let (outcome, by) = match answer.and_then(|it| first(it.by).map_or(Ok(it), |gap| Err(gap.clone()))) {
         Ok(Answer { outcome, by }) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };

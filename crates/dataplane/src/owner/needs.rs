@@ -9,7 +9,7 @@ use super::{
     },
     beside::{Beside, BesideKind, MOST, NO_LISTENERS, more},
 };
-use portreeve_facts::{Gap, Link, Snapshot, Socket, Source, Unread, Why};
+use portreeve_facts::{Gap, Link, Protocol, Snapshot, Socket, Source, Unread, Why};
 
 /// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
 pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
@@ -39,8 +39,16 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let more = more(BesideKind::Need, all.len());
     all.truncate(MOST);
     all.extend(more);
-    let unread = round.needs().unread();
-    all.extend(unread.map(|gap| possible("perhaps a server that needs the port".to_owned(), &gap.detail)));
+    let unread = round.needs().unread().filter_map(|gap| {
+        let name = match gap.source {
+            // Only tunnels need the links of the node, and each tunnel needs a UDP port.
+            Source::Addresses if port.0 != Protocol::Udp => return None,
+            Source::Addresses => "perhaps a tunnel that needs the port",
+            _ => "perhaps a server that needs the port",
+        };
+        Some(possible(name.to_owned(), &gap.detail))
+    });
+    all.extend(unread);
     all
 }
 
@@ -49,12 +57,10 @@ fn possible(name: String, why: &str) -> Beside {
 }
 
 fn reason_of_tunnel(link: &Link) -> String {
-    let plugin = match (link.udp_port, link.wireguard()) {
-        (Some(_), _) => return "the port opens when the tunnel comes up".to_owned(),
-        (None, Some(it)) => it.plugin,
-        (None, None) => "a network plugin",
-    };
-    format!("assumed: the default port of {plugin}; the device's own port is not read")
+    link.wireguard().map_or_else(
+        || "the port opens when the tunnel comes up".to_owned(),
+        |it| format!("assumed: the default port of {}; the device's own port is not read", it.plugin),
+    )
 }
 
 impl Need<'_> {

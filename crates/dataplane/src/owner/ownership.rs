@@ -28,9 +28,12 @@ pub struct Ownership {
     pub mode: String,
     /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets that
     /// the kernel did not list. Also the addresses of the node: without addresses, there are no answers.
+    ///
+    /// If the number is no possible NodePort, an answer of a claim assumes that no unread Service has an external
+    /// address of this node.
     pub unread: Vec<Gap>,
-    /// The reason why redirections of hostPorts were not read. The answers assume that there is no leftover
-    /// redirection.
+    /// The reason why redirections of hostPorts were not read. If a right or a kernel feature is missing, the answers
+    /// assume that there is no leftover redirection. After a failure, only the answers of Services assume this.
     pub redirections: Option<Gap>,
 }
 
@@ -52,7 +55,7 @@ pub struct Answered {
     pub from: Vantage,
     /// The destination.
     pub to: IpAddr,
-    /// The outcome, or the reason why it is not known.
+    /// The outcome, or the reason why it is not known. The outcome is also unknown if an unread claim may come first.
     pub outcome: Result<Outcome, Gap>,
     /// The claimant that gives this outcome: an index into [`Ownership::claimants`]. `None` if the outcome comes from
     /// no claimant.

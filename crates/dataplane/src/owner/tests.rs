@@ -38,35 +38,63 @@ fn a_free_port_is_refused_and_a_listener_answers() {
 #[test]
 fn without_addresses_the_claims_are_known_and_the_answers_are_not() {
     let mut world = web().listens("0.0.0.0:30080");
-    let ask = |world: &Snapshot| owner_as_read(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("claims");
     let named = |it: &Ownership| it.claimants.iter().map(|it| (it.claim, it.name.clone())).collect::<Vec<_>>();
-    let whole = ask(&world);
+    let whole = found(&world);
     world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
-    let claims = ask(&world);
+    let claims = found(&world);
     assert_eq!(named(&claims), named(&whole));
     assert_eq!((claims.claimants.len(), claims.answers.len()), (2, 0));
     assert!(claims.unread.iter().any(|it| it.source == Source::Addresses), "{:?}", claims.unread);
     assert!(whole.unread.is_empty() && !whole.answers.is_empty(), "{whole:?}");
-    let unknown = owner(&Round::of(&world, None, 60), Protocol::Tcp, 30080).map(|_| ());
-    assert_eq!(unknown.map_err(|gap| gap.source), Err(Source::Addresses));
+}
+
+/// The outcomes for a remote client at the two IPv4 addresses of the node.
+fn at_both(world: &Snapshot) -> [Result<Outcome, Source>; 2] {
+    [PRIMARY[0], SECOND[0]].map(|to| ask(world, Vantage::Remote, to).0.map_err(|gap| gap.source))
 }
 
 #[test]
-fn an_unread_service_may_get_the_connections_that_no_claim_gets() {
+fn an_unread_service_may_get_the_connections_that_no_claim_gets_and_may_have_the_number_of_a_process_as_node_port() {
     let mut alone = Snapshot::healthy();
     alone.cluster.services = gap(Source::Services, Why::NotRequested);
     alone.cluster.configured = false;
+    let unknown: Result<Outcome, Source> = Err(Source::Services);
     for world in [alone, Snapshot::healthy().rejects(Source::Services)] {
-        let (outcome, ..) = ask(&world, Vantage::Remote, PRIMARY[0]);
-        assert_eq!(outcome.map_err(|gap| gap.source), Err(Source::Services));
-        let world = world.listens("192.0.2.1:30080");
-        assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
-        assert_eq!(ask(&world, Vantage::Remote, SECOND[0]).0.map_err(|gap| gap.source), Err(Source::Services));
+        assert_eq!(at_both(&world), [unknown; 2]);
+        let mut listens = world.listens("192.0.2.1:30080");
+        assert_eq!(at_both(&listens), [unknown; 2]);
+        let outside = listens.clone().node_port_range("20000-22767");
+        assert_eq!(at_both(&outside), [Ok(Outcome::Listener), unknown], "it is no NodePort");
+        listens.cluster.node_port_range = gap(Source::NodePortRange, Why::Malformed);
+        assert_eq!(at_both(&listens), [unknown; 2]);
     }
-    let unread_pods = Snapshot::healthy().rejects(Source::Pods);
-    assert_eq!(ask(&unread_pods, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
-    let ownership = owner(&Round::of(&unread_pods, None, 60), Protocol::Tcp, 30080).expect("it is known");
-    assert_eq!(ownership.unread, unread_pods.cluster.rejected);
+    let edge = Snapshot::healthy().rejects(Source::Services).pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(at_both(&edge), [unknown; 2]);
+    assert_eq!(at_both(&edge.node_port_range("20000-22767")), [Ok(Outcome::Pod); 2]);
+    let allocated = web().listens("0.0.0.0:30080").with_mode(Mode::Nftables).rejects(Source::Services);
+    assert_eq!(at_both(&allocated), [Ok(Outcome::Pod), Ok(Outcome::Listener)], "no other Service can have the number");
+}
+
+#[test]
+fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_those_that_no_claim_gets() {
+    let mut refused = Snapshot::healthy();
+    refused.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+    let mut torn = Snapshot::healthy();
+    torn.kernel.netfilter = gap(Source::Netfilter, Why::Torn);
+    let rejected = Snapshot::healthy().rejects(Source::Pods);
+    for (world, source) in [(refused, Source::Pods), (rejected.clone(), Source::Pods), (torn, Source::Netfilter)] {
+        assert_eq!(at_both(&world), [Err(source); 2]);
+        assert_eq!(at_both(&world.clone().listens("0.0.0.0:30080")), [Err(source); 2]);
+        let served = world.service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
+        assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "the Service is first");
+    }
+    assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
+    let mut none = Snapshot::healthy();
+    none.cluster.pods = gap(Source::Pods, Why::NotRequested);
+    for why in [Why::NotPermitted, Why::NotSupported] {
+        none.kernel.netfilter = gap(Source::Netfilter, why);
+        assert_eq!(at_both(&none), [Ok(Outcome::Refused); 2], "{why:?}");
+    }
 }
 
 fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {
@@ -268,6 +296,10 @@ fn more_needs_than_are_listed_are_counted_and_one_that_is_not_known_is_said() {
     assert_eq!((&**name, &**detail), ("perhaps a server that needs the port", "not known: so the test says"));
     unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
     assert_eq!(beside(&unread), []);
+    unread.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+    assert_eq!(beside(&unread), [], "no tunnel needs a port of TCP");
+    let [(_, name, _)] = &beside_at(&unread, (Protocol::Udp, 30080))[..] else { panic!("perhaps a tunnel") };
+    assert_eq!(name, "perhaps a tunnel that needs the port");
     let metrics = (Protocol::Tcp, 10249);
     let mut silent = Snapshot::healthy().without_proxy();
     seen(&mut silent.kernel.listeners).clear();
@@ -305,6 +337,8 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     let [(BesideKind::Possible, _, detail)] = &unread(world.clone(), Why::NotRequested)[..] else { panic!("one") };
     assert!(detail.contains("the scan did not search the port"), "{detail}");
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
+    let beside_it = unread(world.clone().listens("192.0.2.2:30080"), Why::Torn);
+    assert!(matches!(&beside_it[..], [(BesideKind::Possible, ..)]), "a process on another address: {beside_it:?}");
     let full = |mut world: Snapshot, outgoing| {
         let clients = seen(&mut world.kernel.clients);
         (clients.sockets, clients.beyond, clients.outgoing) = (Vec::new(), 7, outgoing);
@@ -1101,7 +1135,7 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
 }
 
 #[test]
-fn redirections_that_were_not_read_are_named_once_and_doubt_no_answer() {
+fn redirections_that_were_not_read_are_named_once_and_without_a_right_doubt_no_answer() {
     let closed = |mut world: Snapshot, why| {
         world.kernel.netfilter = gap(Source::Netfilter, why);
         world
