@@ -279,16 +279,11 @@ const HOW: [Why; 8] = [
 
 /// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
 /// still right.
-const INSTEAD: [(&str, &str, &str); 3] = [
+const INSTEAD: [(&str, &str, &str); 2] = [
     (
         "health-check-unserved/nobody",
         "health checks",
         "that nobody listens is certain, and these recordings have an answer whose socket they lack",
-    ),
-    (
-        "health-check-unserved/proxy",
-        "control groups",
-        "kube-proxy was started again while the node was read, which only its group tells: a second look does, too",
     ),
     (
         "address-held-twice/ipvs",
