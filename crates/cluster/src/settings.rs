@@ -269,7 +269,7 @@ impl Settings {
             }
         }
         let unread = || Gap::new(Source::ConfigMaps, Why::Malformed, format!("{place}: {path} is no range of ports"));
-        let ranges = if is_whole && !ranges.is_empty() { Reading::Seen(ranges) } else { Reading::Gap(unread()) };
+        let ranges = if is_whole { Reading::Seen(ranges) } else { Reading::Gap(unread()) };
         self.claims.push(RangeClaim { by, ranges, place });
     }
 
