@@ -384,8 +384,8 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// Whether the rule with this name reports *unknown*, and `check --rule` does not end with *clear*. If only a right is
-/// missing, the result may be *clear*.
+/// Whether the rule with this name reports *unknown*, and the results of this rule alone do not give the result
+/// *clear*. If only a right is missing, the result may be *clear*.
 fn is_open(snapshot: &Snapshot, board: &Board, name: &str, why: Why) -> bool {
     let is_it = |id, variant| reported_by(id, variant) == name;
     let rules: Vec<&'static Rule> = RULES.iter().copied().filter(|it| is_it(it.name(), it.variants[0])).collect();
