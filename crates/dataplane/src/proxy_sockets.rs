@@ -160,7 +160,7 @@ impl<'a> Proxy<'a> {
         match (process, its_process) {
             (Reading::Seen(_), Reading::Seen(_)) => {
                 let unread = || Some(Gap { source: Source::Cgroups, ..its_cgroup.gap()?.clone() });
-                cgroup.gap().cloned().or_else(unread).or_else(|| Some(restarted()))
+                Some(cgroup.gap().cloned().or_else(unread).unwrap_or_else(restarted))
             }
             _ if are_in_one_group(cgroup, its_cgroup) == Some(true) => process.gap().or(its_process.gap()).cloned(),
             _ => None,
@@ -319,7 +319,7 @@ fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'
     match (process, other) {
         (Reading::Seen(a), Reading::Seen(b)) if (a.pid, a.started) == (b.pid, b.started) => Some(true),
         (Reading::Seen(_), Reading::Seen(_)) if has_one(|it| it.pod.is_some() || is_of_container(it)) => Some(true),
-        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && keep_group(cgroup, other_cgroup) => None,
+        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && may_keep_group(cgroup, other_cgroup) => None,
         (Reading::Seen(_), Reading::Seen(_)) => Some(false),
         _ if in_one_group == Some(true) => has_one(has_one_program).then_some(true),
         _ => in_one_group,
@@ -329,7 +329,7 @@ fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'
 /// Whether a restart may have put a new process of the program into the same control group. A restart of a service or
 /// of a plain container keeps the group, and one of the two groups may be unread. A restarted container of a pod has a
 /// new group. If both groups are unread, the kernel reports no groups: two processes are then two programs.
-fn keep_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> bool {
+fn may_keep_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> bool {
     match (one, other) {
         (Reading::Seen(a), Reading::Seen(b)) => a.path == b.path && is_service(a),
         (Reading::Seen(known), Reading::Gap(_)) | (Reading::Gap(_), Reading::Seen(known)) => {

@@ -304,7 +304,7 @@ fn an_earlier_process_of_the_proxys_service_may_be_the_proxy_before_a_restart() 
         Proxy::of(&world).is_own(socket).map_err(|gap| (gap.source, gap.why))
     };
     let docker = format!("/system.slice/docker-{}.scope", "0a".repeat(32));
-    for path in [service, &docker] {
+    for path in [service, &*docker] {
         assert_eq!(reason(path, 600, |_| ()), Err((Source::Cgroups, Why::Stale)), "{path}");
         assert_eq!(reason(path, 800, |_| ()), Ok(false), "{path}: a later process");
     }
