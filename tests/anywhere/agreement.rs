@@ -1,5 +1,6 @@
 //! `owner` and the findings must agree about lost connections. If a finding names a loser, `owner` names the loser too.
-//! If `owner` names a loser, a finding must name this loser, or one of the reasons in `Excuse` must apply.
+//! If a finding says which kind of claim wins, `owner` says the same. If `owner` names a loser, a finding must name
+//! this loser, or one of the reasons in `Excuse` must apply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{Answered, Beside, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
+use portreeve_dataplane::{Answered, Beside, BesideKind, ClaimKind, Claimant, Outcome, Ownership, Port, owner, place};
 use portreeve_facts::{
-    Family, Gap, Mode, Netfilter, NodeAddress, NodeAddressKind, PortSet, Protocol, Reading, Redirection, Service,
-    Snapshot, Socket, Vantage,
+    Family, Gap, Mode, Netfilter, NodeAddress, NodeAddressKind, Owner, PortSet, Protocol, Reading, Redirection,
+    Service, Snapshot, Socket, Vantage,
     healthy::{PRIMARY, World, daemon, interfaces_of, ip, objects},
 };
 use portreeve_guard::Wanted;
@@ -63,6 +64,35 @@ fn is_undecided(rule: &str, gap: &Gap) -> bool {
     UNDECIDED.iter().any(|(its, words, _)| *its == rule && gap.detail.contains(*words))
 }
 
+/// The kinds of claim that may get the connections, according to a finding of this variant with this outcome. `claims`
+/// are the kinds of all its claims.
+fn winners<'c>(rule: &str, outcome: &str, claims: &'c [ClaimKind]) -> &'c [ClaimKind] {
+    match (rule, outcome) {
+        ("host-port-conflict/node-port", "service") => &[ClaimKind::NodePort],
+        ("host-port-conflict/node-port", "pod") => &[ClaimKind::HostPort],
+        ("external-ip-conflict/takes-node-port", _) => &[ClaimKind::ExternalIp],
+        _ => claims,
+    }
+}
+
+/// The values with this name in the evidence of a finding.
+fn values<'f>(finding: &'f Finding, what: &'static str) -> impl Iterator<Item = &'f String> {
+    finding.evidence.values.iter().filter(move |(name, _)| *name == what).map(|(_, value)| value)
+}
+
+/// The losers that a finding about a leftover redirection names: pods, processes and Services.
+fn of_redirection(finding: &Finding) -> impl Iterator<Item = &String> {
+    values(finding, "gets nothing").chain(values(finding, "may get nothing"))
+}
+
+/// Whether a finding names this claimant as a loser. A finding names only the first listeners of a port.
+fn is_named(finding: &Finding, claimant: &Claimant) -> bool {
+    let has_more = values(finding, "listener").any(|it| it.starts_with("and "));
+    let has_socket = values(finding, "listener").any(|it| claimant.detail.contains(it));
+    let has_owner = values(finding, "held by").any(|it| claimant.name.starts_with(it));
+    has_more || has_socket && has_owner || of_redirection(finding).any(|it| claimant.name.contains(it))
+}
+
 /// The error if a finding reports lost connections and `owner` does not show them.
 fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let (rule, evidence) = (&*name(&finding.key), &finding.evidence);
@@ -86,8 +116,10 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         let mut answers = owned.answers.iter().filter(|it| it.from == from);
         answers.any(|it| match (of_claims, &it.outcome) {
             // `owner` names the loser even if it does not know who answers.
-            (None, _) => !it.losers.is_empty(),
-            (Some(claims), Ok(_)) => claim(it.by).is_some_and(|by| claims.contains(&by)),
+            (None, _) => it.losers.iter().any(|loser| is_named(finding, &owned.claimants[*loser])),
+            (Some(claims), Ok(_)) => {
+                claim(it.by).is_some_and(|by| winners(rule, evidence.outcome, claims).contains(&by))
+            }
             (Some(_), Err(gap)) => is_undecided(rule, gap),
         })
     };
@@ -97,7 +129,11 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return None;
     }
     if !missing.is_empty() {
-        return Some(format!("{}: lost from {missing:?}, and owner shows nobody there", pair(&finding.key)));
+        return Some(format!("{}: lost from {missing:?}, and owner does not show this loss", pair(&finding.key)));
+    }
+    let is_claimant = |loser: &&String| owned.claimants.iter().any(|it| it.name.contains(*loser));
+    if let Some(loser) = of_redirection(finding).find(|loser| !is_claimant(loser)) {
+        return Some(format!("{}: owner does not list {loser}", pair(&finding.key)));
     }
     let all: Vec<ClaimKind> = owned.claimants.iter().map(|it| it.claim).collect();
     let lacks = of_claims.is_some_and(|claims| {
@@ -320,9 +356,14 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         losers.sort_unstable();
         losers.dedup();
         let of_port = |it: &&Finding| (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1));
-        let found = board.findings.iter().filter(of_port);
-        let found: Vec<String> = found.map(|it| name(&it.key)).collect();
-        let reported = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
+        let of_port: Vec<&Finding> = board.findings.iter().filter(of_port).collect();
+        let found: Vec<String> = of_port.iter().map(|it| name(&it.key)).collect();
+        let is_reported = |claimant: &Claimant| {
+            of_port.iter().any(|it| match &*name(&it.key) {
+                LEFT_BEHIND => it.evidence.severity > Severity::Info || is_named(it, claimant),
+                rule => OF_LISTENERS.contains(&rule) && is_named(it, claimant),
+            })
+        };
         let takes = |it: &Answered| it.by.is_some_and(|by| owned.claimants[by].claim == ClaimKind::Redirection);
         let is_taken =
             owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
@@ -331,6 +372,7 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
             wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));
         }
         for loser in losers {
+            let reported = is_reported(&owned.claimants[loser]);
             let excuse = if reported { None } else { excuse(snapshot, board, (&owned, &found), loser) };
             *asked.entry(excuse).or_default() += 1;
             if !reported && excuse.is_none() {
@@ -453,6 +495,51 @@ fn of_a_redirection_to_a_container_outside_of_kubernetes_owner_and_findings_name
         let found: BTreeSet<String> = judged.findings.iter().map(|it| name(&it.key)).collect();
         assert!(found.contains(LEFT_BEHIND) && found.contains(OF_LISTENERS[1]), "{mode}: {found:?}");
         assert_eq!(disagreements(&world, &judged).0, [""; 0], "{mode}");
+    }
+}
+
+#[test]
+fn of_a_process_beside_a_container_outside_of_kubernetes_owner_and_findings_say_the_same() {
+    let redirection = || Redirection {
+        protocol: Protocol::Tcp,
+        port: 8080,
+        ip: None,
+        to: ip("10.88.0.7"),
+        to_port: 80,
+        chain: "ip nat CNI-DN-1".to_owned(),
+        handle: 1,
+    };
+    for (owner, severity) in [(daemon("nginx", 9), Severity::Warning), (Owner::NotRead, Severity::Info)] {
+        let mut world = Snapshot::healthy().address("podman0", "10.88.0.1").listens_as("0.0.0.0:8080", owner);
+        world = world.pod("edge", |pod| pod.host_port(80, 9090));
+        interfaces_of(&mut world).addresses.last_mut().expect("an address of podman0").prefix = 16;
+        let redirections = Reading::Seen(vec![redirection()]);
+        world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+        let judged = board(&world);
+        let found = judged.findings.iter().find(|it| name(&it.key) == LEFT_BEHIND).expect("a finding");
+        assert_eq!(found.evidence.severity, severity);
+        assert_eq!(disagreements(&world, &judged).0, [""; 0], "{severity}");
+    }
+}
+
+#[test]
+fn a_finding_that_names_another_loser_or_another_winner_is_a_disagreement() {
+    let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
+    let change_owner = |it: &mut Finding| {
+        let owners = it.evidence.values.iter_mut().filter(|(what, _)| *what == "held by");
+        owners.for_each(|(_, owner)| *owner = "process other".to_owned());
+    };
+    let with_listener = web().listens_as("0.0.0.0:30080", daemon("nginx", 9));
+    let with_host_port = web().pod("edge", |pod| pod.host_port(80, 30080));
+    let changes: [(Snapshot, &str, fn(&mut Finding)); 2] = [
+        (with_listener, OF_LISTENERS[0], change_owner),
+        (with_host_port, "host-port-conflict/node-port", |it| it.evidence.outcome = "pod"),
+    ];
+    for (world, rule, change) in changes {
+        let mut judged = board(&world);
+        assert_eq!(disagreements(&world, &judged).0, [""; 0], "{rule}");
+        judged.findings.iter_mut().filter(|it| name(&it.key) == rule).for_each(change);
+        assert!(!disagreements(&world, &judged).0.is_empty(), "{rule}");
     }
 }
 

@@ -198,20 +198,27 @@ fn cilium_names_addresses_with_blanks_or_commas() {
 
 #[test]
 fn a_list_of_cilium_with_more_entries_than_are_kept_is_unread() {
-    let with = |key: &str, entry: &str, entries: usize| {
+    const NARROW: PortRange = PortRange { first: 31000, last: 31999 };
+    let with = |key: &str, entry: &str, entries: usize, more: &str| {
         let list = vec![entry; entries].join(",");
         facts_of(&[format!(
             "kind: ConfigMap\nmetadata: {{name: cilium-config, namespace: kube-system}}\n\
-             data: {{kube-proxy-replacement: 'true', {key}: '{list}'}}\n"
+             data: {{kube-proxy-replacement: 'true', {key}: '{list}'{more}}}\n"
         )])
-        .proxy_config
     };
     for (key, entry) in [("nodeport-addresses", "192.0.2.1/32"), ("devices", "eth0")] {
-        assert!(with(key, entry, 256).gap().is_none(), "{key}");
-        let unread = with(key, entry, 257);
-        let gap = unread.gap().expect("a gap");
+        assert!(with(key, entry, 256, "").proxy_config.gap().is_none(), "{key}");
+        let unread = with(key, entry, 257, "");
+        let gap = unread.proxy_config.gap().expect("a gap");
         assert_eq!((gap.source, gap.why), (Source::ConfigMaps, Why::TooMuch), "{key}");
         assert!(gap.detail.contains(&format!("{key} has more than 256 entries")), "{gap:?}");
+        // The list says nothing about the NodePort range.
+        for (more, wanted) in [("", PortRange::DEFAULT_NODE_PORTS), (", node-port-range: '31000,31999'", NARROW)] {
+            let facts = with(key, entry, 257, more);
+            let [claim] = &facts.range_claims[..] else { panic!("{:?}", facts.range_claims) };
+            let ranges = claim.ranges.seen().expect("a range").as_slice();
+            assert_eq!((claim.by, ranges), (Claimant::Cilium, &[wanted][..]), "{key}");
+        }
     }
 }
 

@@ -279,16 +279,11 @@ const HOW: [Why; 8] = [
 
 /// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
 /// still right.
-const INSTEAD: [(&str, &str, &str); 3] = [
+const INSTEAD: [(&str, &str, &str); 2] = [
     (
         "health-check-unserved/nobody",
         "health checks",
         "that nobody listens is certain, and these recordings have an answer whose socket they lack",
-    ),
-    (
-        "health-check-unserved/proxy",
-        "control groups",
-        "kube-proxy was started again while the node was read, which only its group tells: a second look does, too",
     ),
     (
         "address-held-twice/ipvs",
@@ -389,8 +384,8 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// Whether the rule with this name reports *unknown*, and `check --rule` does not end with *clear*. If only a right is
-/// missing, the result may be *clear*.
+/// Whether the rule with this name reports *unknown*, and the results of this rule alone do not give the result
+/// *clear*. If only a right is missing, the result may be *clear*.
 fn is_open(snapshot: &Snapshot, board: &Board, name: &str, why: Why) -> bool {
     let is_it = |id, variant| reported_by(id, variant) == name;
     let rules: Vec<&'static Rule> = RULES.iter().copied().filter(|it| is_it(it.name(), it.variants[0])).collect();

@@ -47,11 +47,13 @@ impl Busy {
         Self { stage, pods, _server: server }
     }
 
-    /// The connections that a pod opened to a port of the server. A connection without a source port gets no answer.
-    fn open(&self, pod: usize, port: u16, wanted: usize) -> Vec<TcpStream> {
+    /// The connections that a pod opened to a port of the server: at most `wanted`, with at most `attempts` attempts. A
+    /// connection without a source port gets no answer. On a busy machine, other connections may get a late answer.
+    fn open(&self, pod: usize, port: u16, (wanted, attempts): (usize, usize)) -> Vec<TcpStream> {
         self.pods[pod].run(move || {
             let to = SocketAddr::from((SERVER, port));
-            (0..wanted).filter_map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(100)).ok()).collect()
+            let open = (0..attempts).filter_map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(100)).ok());
+            open.take(wanted).collect()
         })
     }
 
@@ -63,8 +65,8 @@ impl Busy {
 #[test]
 fn a_destination_that_uses_most_source_ports_of_a_rule_is_reported_with_the_pods() {
     let busy = Busy::new();
-    let mut open = busy.open(0, 443, 110);
-    open.extend(busy.open(1, 443, 110));
+    let mut open = busy.open(0, 443, (110, 110));
+    open.extend(busy.open(1, 443, (110, 110)));
     assert!((190..=200).contains(&open.len()), "{} connections have one of 200 ports", open.len());
     let scan = busy.check();
     let finding = scan.finding(RULE, "n1");
@@ -80,9 +82,11 @@ fn a_destination_that_uses_most_source_ports_of_a_rule_is_reported_with_the_pods
 #[test]
 fn three_quarters_of_the_source_ports_of_a_rule_are_enough() {
     let busy = Busy::new();
-    let mut open = busy.open(0, 443, 75);
-    open.extend(busy.open(1, 443, 75));
-    let few = busy.open(0, 444, 12);
-    assert_eq!((open.len(), few.len()), (150, 10), "ten ports are not enough for twelve connections");
+    // Each attempt uses a source port, even if the answer is late: 180 attempts use at most 90 % of the ports.
+    let mut open = busy.open(0, 443, (75, 90));
+    open.extend(busy.open(1, 443, (75, 90)));
+    assert_eq!(open.len(), 150, "connections to port 443");
+    let few = busy.open(0, 444, (12, 12));
+    assert!(few.len() <= 10, "ten ports are not enough for twelve connections");
     expect_silent(&busy.check(), RULE, "150 of 200 ports");
 }

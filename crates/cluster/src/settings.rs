@@ -35,7 +35,8 @@ pub struct NodeSettings {
 pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
-    cilium: Option<ProxyConfig>,
+    /// Cilium's settings if Cilium replaces kube-proxy, or the reason why a list in these settings is unread.
+    cilium: Option<Result<ProxyConfig, Gap>>,
     /// Whether Cilium replaces kube-proxy. `None` if Cilium's settings do not show whether Cilium replaces kube-proxy.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
@@ -100,8 +101,11 @@ impl Settings {
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
             return Err(gap.clone());
         }
-        let own = || self.by_node.iter().find(|(name, _)| Some(name.as_str()) == node).map(|(_, config)| config);
-        Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
+        if let Some(cilium) = &self.cilium {
+            return cilium.clone().map(Some);
+        }
+        let own = self.by_node.iter().find(|(name, _)| Some(name.as_str()) == node).map(|(_, config)| config);
+        Ok(own.or(self.kube_proxy.as_ref()).cloned())
     }
 
     /// Adds the range from the arguments of kube-apiserver. If the arguments have no range, the range is the default.
@@ -189,19 +193,27 @@ impl Settings {
         self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
         if self.cilium_replaces == Some(true) {
             let (config, malformed) = cilium_settings::proxy_config(place.clone(), value);
-            self.cilium = Some(config);
             if let Some(entry) = malformed {
                 notes.note("data[nodeport-addresses]", quoted(&entry), "a list of CIDRs");
                 let detail = format!("{place}: Cilium does not start with nodeport-addresses {}", quoted(&entry));
                 self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::Malformed, detail));
-            } else if let Some(key) = cilium_settings::too_long(value) {
-                let detail = format!("{place}: {key} has more than {} entries", cilium_settings::MOST_ENTRIES);
-                self.mark_claim_missing(Claimant::Cilium, Gap::new(Source::ConfigMaps, Why::TooMuch, detail));
             }
+            let too_long = cilium_settings::too_long(value).map(|key| {
+                let detail = format!("{place}: {key} has more than {} entries", cilium_settings::MOST_ENTRIES);
+                Gap::new(Source::ConfigMaps, Why::TooMuch, detail)
+            });
+            self.cilium = Some(too_long.map_or(Ok(config), Err));
         }
         // With an empty range, Cilium uses the default.
-        if let Some(text) = value("node-port-range").filter(|text| !text.trim().is_empty()) {
-            self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", notes);
+        match value("node-port-range").filter(|text| !text.trim().is_empty()) {
+            Some(text) => self.claim(Claimant::Cilium, place, [short(text)], "data[node-port-range]", notes),
+            // Without the settings of Cilium, no other code knows that this range is the default.
+            None if matches!(self.cilium, Some(Err(_))) => {
+                let ranges = Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]);
+                let place = format!("{place}, which keeps the default");
+                self.claims.push(RangeClaim { by: Claimant::Cilium, ranges, place });
+            }
+            None => {}
         }
     }
 
@@ -269,7 +281,7 @@ impl Settings {
             }
         }
         let unread = || Gap::new(Source::ConfigMaps, Why::Malformed, format!("{place}: {path} is no range of ports"));
-        let ranges = if is_whole && !ranges.is_empty() { Reading::Seen(ranges) } else { Reading::Gap(unread()) };
+        let ranges = if is_whole { Reading::Seen(ranges) } else { Reading::Gap(unread()) };
         self.claims.push(RangeClaim { by, ranges, place });
     }
 

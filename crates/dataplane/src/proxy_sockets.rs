@@ -146,16 +146,25 @@ impl<'a> Proxy<'a> {
         (&proxy.cgroup, &proxy.process)
     }
 
-    /// The reason why it is not known which program in the proxy's control group has the socket. Either a process was
-    /// not read, or the proxy may have been restarted during the scan.
+    /// The reason why it is not known which program in the proxy's control group has the socket. Either a process or a
+    /// control group was not read, or the proxy may have been restarted during the scan.
     pub fn unread_beside(&self, socket: &Socket) -> Option<Gap> {
         let (cgroup, process) = holder(socket)?;
         let (its_cgroup, its_process) = self.holder();
-        let is_beside = are_in_one_group(cgroup, its_cgroup) == Some(true) && self.is_its(socket).is_none();
+        if self.is_its(socket).is_some() {
+            return None;
+        }
         let detail =
             "an earlier process of the proxy's service has a socket: the service may have restarted during the scan";
         let restarted = || Gap::new(Source::ProxyProcess, Why::Torn, detail);
-        is_beside.then(|| process.gap().or(its_process.gap()).cloned().unwrap_or_else(restarted))
+        match (process, its_process) {
+            (Reading::Seen(_), Reading::Seen(_)) => {
+                let unread = || Some(Gap { source: Source::Cgroups, ..its_cgroup.gap()?.clone() });
+                Some(cgroup.gap().cloned().or_else(unread).unwrap_or_else(restarted))
+            }
+            _ if are_in_one_group(cgroup, its_cgroup) == Some(true) => process.gap().or(its_process.gap()).cloned(),
+            _ => None,
+        }
     }
 
     /// Whether the program of this socket also has each socket that was queried for the mode and did not answer.
@@ -301,19 +310,32 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 
 /// Whether two owners are one program; `None` if unknown. A container has one program. A service of systemd may have
 /// several programs. So equal control groups of a service mean one program only if a process is unknown. The control
-/// group of a session does not show the program. If systemd restarts a service during a scan, `process` may be the
+/// group of a session does not show the program. If the program is restarted during a scan, `process` may be the
 /// earlier process of the program.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
     let has_one =
         |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
     match (process, other) {
-        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && has_one(is_service) => None,
-        (Reading::Seen(a), Reading::Seen(b)) => {
-            Some((a.pid, a.started) == (b.pid, b.started) || has_one(|it| it.pod.is_some()))
-        }
+        (Reading::Seen(a), Reading::Seen(b)) if (a.pid, a.started) == (b.pid, b.started) => Some(true),
+        (Reading::Seen(_), Reading::Seen(_)) if has_one(|it| it.pod.is_some() || is_of_container(it)) => Some(true),
+        (Reading::Seen(a), Reading::Seen(b)) if a.started < b.started && may_keep_group(cgroup, other_cgroup) => None,
+        (Reading::Seen(_), Reading::Seen(_)) => Some(false),
         _ if in_one_group == Some(true) => has_one(has_one_program).then_some(true),
         _ => in_one_group,
+    }
+}
+
+/// Whether a restart may have put a new process of the program into the same control group. A restart of a service or
+/// of a plain container keeps the group, and one of the two groups may be unread. A restarted container of a pod has a
+/// new group. If both groups are unread, the kernel reports no groups: two processes are then two programs.
+fn may_keep_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> bool {
+    match (one, other) {
+        (Reading::Seen(a), Reading::Seen(b)) => a.path == b.path && is_service(a),
+        (Reading::Seen(known), Reading::Gap(_)) | (Reading::Gap(_), Reading::Seen(known)) => {
+            is_service(known) || known.pod.is_none() && is_of_container(known)
+        }
+        (Reading::Gap(_), Reading::Gap(_)) => false,
     }
 }
 
@@ -330,12 +352,15 @@ fn is_service(cgroup: &Cgroup) -> bool {
     cgroup.pod.is_none() && cgroup.path.ends_with(".service")
 }
 
-/// Container runtimes name the group of a container after its id, for example `docker-ID.scope`.
 fn has_one_program(cgroup: &Cgroup) -> bool {
+    let is_shared = [".scope", ".slice"].iter().any(|kind| cgroup.path.ends_with(kind));
+    cgroup.pod.is_some() || !is_shared || is_of_container(cgroup)
+}
+
+/// Container runtimes name the group of a container after its id, for example `docker-ID.scope`.
+fn is_of_container(cgroup: &Cgroup) -> bool {
     let name = cgroup.path.rsplit('/').next().unwrap_or_default();
-    let is_of_container = || name.split(|it: char| !it.is_ascii_hexdigit()).any(|part| part.len() == 64);
-    let is_shared = [".scope", ".slice"].iter().any(|kind| name.ends_with(kind));
-    cgroup.pod.is_some() || !is_shared || is_of_container()
+    name.split(|it: char| !it.is_ascii_hexdigit()).any(|part| part.len() == 64)
 }
 
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {

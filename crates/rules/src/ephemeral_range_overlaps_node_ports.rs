@@ -10,7 +10,8 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
+use portreeve_dataplane::cilium_range;
+use portreeve_facts::{Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -61,12 +62,7 @@ impl Start {
         let Some(settings) = if_requested(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else {
             return Ok(None);
         };
-        let claim = snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium);
-        let range = match claim.map(|claim| claim.ranges.get()).transpose()? {
-            Some(ranges) => ranges.first().copied(),
-            None => Some(PortRange::DEFAULT_NODE_PORTS),
-        };
-        let Some(range) = range else { return Ok(None) };
+        let Some(range) = cilium_range(snapshot)?.ranges().first().copied() else { return Ok(None) };
         let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
         Ok(match () {
             () if range.last < ephemeral.first => None,

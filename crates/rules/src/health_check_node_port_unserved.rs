@@ -95,8 +95,10 @@ impl<'a> Node<'_, 'a> {
         let named = answer.and_then(|answer| answer.known(Unread::Doubted)).map(Option::as_deref);
         let sockets = self.by_port.at((Protocol::Tcp, port));
         if sockets.iter().any(|socket| self.round.proxy().owns(socket) == Own::Yes) {
-            return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
+            let mut kept_off = service.families.iter().map(|family| self.kept_off(sockets, *family));
+            return kept_off.find_map(Result::transpose).transpose();
         }
+        let beside = || sockets.iter().find_map(|socket| self.round.proxy().unread_beside(socket));
         if named == Some(Some(name.as_str())) {
             // A process of any user can answer with a Service's name, but the proxy runs as root.
             let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
@@ -104,7 +106,7 @@ impl<'a> Node<'_, 'a> {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
             }
             let detail = format!("a process of user {} names the Service on this port", stranger.uid);
-            return Err(Gap::new(Source::HealthChecks, Why::Ambiguous, detail));
+            return Err(beside().unwrap_or_else(|| Gap::new(Source::HealthChecks, Why::Ambiguous, detail)));
         }
         if sockets.is_empty() {
             return Ok(Some(Wrong::Nobody));
@@ -123,16 +125,26 @@ impl<'a> Node<'_, 'a> {
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
             }
-            (None, Some(gap)) => Err(gap),
-            (None, None) => Err(self.snapshot.kernel.health_checks.gap().cloned().unwrap_or_else(too_many)),
+            (None, Some(gap)) => Err(beside().unwrap_or(gap)),
+            (None, None) => {
+                let unread = || self.snapshot.kernel.health_checks.gap().cloned();
+                Err(beside().or_else(unread).unwrap_or_else(too_many))
+            }
         }
     }
 
     /// The problem, if every listener of this family belongs to another process.
-    fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
-        let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
-        let first = of_family.peek().copied()?;
-        of_family.all(|socket| self.round.proxy().certainly_lacks(socket)).then_some(Wrong::OfFamily(first, family))
+    fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Result<Option<Wrong<'a>>, Gap> {
+        let proxy = self.round.proxy();
+        let of_family = || sockets.iter().copied().filter(move |socket| socket.serves(family) == Some(true));
+        let Some(first) = of_family().next().filter(|_| !of_family().any(|socket| proxy.shares_owner(socket))) else {
+            return Ok(None);
+        };
+        let perhaps: Vec<&Socket> = of_family().filter(|socket| !proxy.certainly_lacks(socket)).collect();
+        if perhaps.is_empty() {
+            return Ok(Some(Wrong::OfFamily(first, family)));
+        }
+        perhaps.into_iter().find_map(|socket| proxy.unread_beside(socket)).map_or(Ok(None), Err)
     }
 
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
@@ -210,8 +222,8 @@ mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
-        ForCilium, ServiceKind,
-        healthy::{World, daemon, gap, objects, proxy_holder, seen},
+        ForCilium, Owner, ServiceKind,
+        healthy::{World, daemon, gap, held, objects, proxy_holder, seen},
     };
 
     fn balanced(it: World) -> World {
@@ -338,6 +350,35 @@ mod tests {
         );
         let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());
         expect_healthy(&RULE, &both(beside), &subject());
+    }
+
+    #[test]
+    fn an_earlier_process_with_an_unread_group_may_be_the_proxy_before_a_restart() {
+        let started = |pid: u32, started: u64| {
+            let mut owner = held("/system.slice/kube-proxy.service", None, "kube-proxy", pid);
+            if let Owner::Held(holder) = &mut owner {
+                seen(&mut holder.process).started = started;
+            }
+            owner
+        };
+        let with_proxy = |mut world: Snapshot| {
+            let Owner::Held(proxy) = started(900, 700) else { unreachable!("a process") };
+            (world.kernel.proxy.cgroup, world.kernel.proxy.process) = (proxy.cgroup, proxy.process);
+            answered(world, gap(Source::HealthChecks, Why::TimedOut))
+        };
+        let beside = |world: Snapshot, at: u64| {
+            let mut owner = started(800, at);
+            if let Owner::Held(holder) = &mut owner {
+                holder.cgroup = gap(Source::Cgroups, Why::Stale);
+            }
+            with_proxy(world.listens_as("127.0.0.1:30999", owner))
+        };
+        let mut of_ipv6 = world().listens_as("[::]:30999", started(900, 700));
+        seen(&mut of_ipv6.kernel.listeners).last_mut().expect("the proxy's").v6only = Some(true);
+        for (world, variant) in [(world(), "other"), (of_ipv6, "one-family")] {
+            assert_eq!(expect_problem(&RULE, &beside(world.clone(), 800), &subject()).variant, variant);
+            assert_eq!(expect_unknown(&RULE, &beside(world, 600), &subject()).source, Source::Cgroups, "{variant}");
+        }
     }
 
     #[test]

@@ -109,11 +109,13 @@ impl Node<'_, '_> {
                 vec![Verdict::Unknown(gap)]
             }
             (Judged::Certain(..), Ok(true), _) => {
-                vec![Verdict::Problem(self.evidence(clash, Severity::Info, Some(Winner::Both), &Affected::new()))]
+                let (winner, affected) = (Some(Winner::Both), Affected::new());
+                let both = Lost { severity: Severity::Info, winner, affected, unread: None };
+                vec![Verdict::Problem(self.evidence(clash, &both))]
             }
-            (Judged::Certain(Lost { severity, winner, affected, unread }, _), Ok(false), _) => {
-                let problem = Verdict::Problem(self.evidence(clash, severity, winner, &affected));
-                iter::once(problem).chain(unread.map(Verdict::Unknown)).collect()
+            (Judged::Certain(lost, _), Ok(false), _) => {
+                let problem = Verdict::Problem(self.evidence(clash, &lost));
+                iter::once(problem).chain(lost.unread.map(Verdict::Unknown)).collect()
             }
         };
         let place = (host.protocol, port.node_port.unwrap_or_default());
@@ -125,8 +127,9 @@ impl Node<'_, '_> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    fn evidence(&self, clash: &Clash<'_>, severity: Severity, winner: Option<Winner>, affected: &Affected) -> Evidence {
+    fn evidence(&self, clash: &Clash<'_>, lost: &Lost) -> Evidence {
         let Clash { service, port, pod, host } = clash;
+        let Lost { severity, winner, affected, unread } = lost;
         let name = service_port(service, &port.name);
         let number = port.node_port.unwrap_or_default();
         let (outcome, ends) = match winner {
@@ -137,6 +140,9 @@ impl Node<'_, '_> {
             Some(Winner::Undefined) => {
                 ("undefined", "a restart of the proxy changes which of the two gets connections")
             }
+            None if unread.is_some() => {
+                ("unknown", "on some addresses it is not known which of the two gets connections")
+            }
             None => ("unknown", "either the pod or the Service gets no connections"),
         };
         let sentence = format!(
@@ -145,10 +151,10 @@ impl Node<'_, '_> {
         );
         // ServiceLB's pods are clients of the node like other pods.
         let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
-        let lost = sent.filter(|_| winner == Some(Winner::Pod));
+        let lost = sent.filter(|_| *winner == Some(Winner::Pod));
         let words =
             |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
-        Evidence::new(severity, sentence)
+        Evidence::new(*severity, sentence)
             .about([ClaimOf::node_port(service, Some(port))])
             .value("pod", format!("{}/{}", pod.namespace, pod.name))
             .value(

@@ -13,7 +13,7 @@ use portreeve_dataplane::{
     Claim, Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table,
     v6only_unknown,
 };
-use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, if_requested};
+use portreeve_facts::{Family, Gap, Owner, Pod, Redirection, Snapshot, Socket, Source, Unread, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"], &[Source::Pods], check).uses(&[
     Source::Netfilter,
@@ -71,10 +71,11 @@ impl Loss for Taken {
     }
 }
 
-/// The process or Service that has the port, and may get no connections.
+/// The pod, process or Service that has the port, and may get no connections.
 struct Loser {
     name: String,
-    is_certain: bool,
+    /// Critical if the pod, process or Service certainly gets no connections.
+    severity: Severity,
     /// The settings with which the process or Service loses connections.
     stratum: Stratum,
     vantage_points: Vec<Vantage>,
@@ -87,6 +88,12 @@ struct LeftBehind<'a> {
     severity: Severity,
     redirection: &'a Redirection,
     loser: Option<Loser>,
+}
+
+/// Whether Podman may have opened this socket, to keep the port for its container.
+fn is_of_podman(socket: &Socket) -> bool {
+    let Owner::Held(holder) = &socket.owner else { return false };
+    holder.process.known(Unread::Doubted).is_some_and(|it| it.command == "conmon")
 }
 
 /// The vantage points whose connections the redirection takes. A redirection for one address does not take connections
@@ -125,63 +132,80 @@ impl Node<'_, '_> {
         let shadowed = first.is_some_and(|(its, ..)| *its < place);
         let pod = first.map(|(_, _, pod)| Loser {
             name: format!("pod {}/{}", pod.namespace, pod.name),
-            is_certain: true,
+            severity: Severity::Critical,
             stratum: Stratum::Any,
             vantage_points: vantage_points_of(redirection),
         });
-        // If the target is a container outside Kubernetes, the container's runtime may be the process on the redirected
-        // port.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),
             (Some(pod), _) => (Some(pod), None),
             (None, Ok(true)) => self.others(redirection),
-            (None, Ok(false)) => (None, None),
+            (None, Ok(false)) => self.beside_container(redirection),
             (None, Err(gap)) => (None, Some(gap.clone())),
         };
         let severity = match loser {
-            Some(Loser { is_certain: true, .. }) => Severity::Critical,
+            Some(Loser { severity: Severity::Critical, .. }) => Severity::Critical,
             // The pod has ended, and the CNI plugin may still remove the redirection.
             _ if self.redirections.pod_of(redirection).is_some() => return (None, doubt),
-            _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
-            _ => Severity::Warning,
+            Some(Loser { severity, .. }) => severity,
+            None if shadowed || is_of_pods != Ok(true) => Severity::Info,
+            None => Severity::Warning,
         };
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
     /// The process or Service whose connections the redirection takes or may take. The caller checks pods before.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
-        let unread = match self.listener(redirection) {
-            Ok(Some(loser)) => return (Some(loser), None),
+        let unread = match self.listener(redirection, |_| false) {
+            Ok(Some(socket)) => return (Some(self.loser(redirection, socket, Severity::Critical)), None),
             Ok(None) => None,
             Err(gap) => Some(gap),
         };
         match self.node_port(redirection) {
-            Ok(Some(loser)) if loser.is_certain => (Some(loser), None),
+            Ok(Some(loser)) if loser.severity == Severity::Critical => (Some(loser), None),
             Ok(loser) => (loser, unread),
             Err(gap) => (None, unread.or(Some(gap))),
         }
     }
 
-    fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
+    /// The process whose connections the redirection takes, if the target may be a container outside Kubernetes. The
+    /// runtime of this container may have opened the socket, so the process may lose nothing.
+    fn beside_container(&self, redirection: &Redirection) -> Found<Loser> {
+        let socket = match self.listener(redirection, is_of_podman) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return (None, None),
+            Err(gap) => return (None, Some(gap)),
+        };
+        let process = match &socket.owner {
+            Owner::Held(holder) => if_requested(holder.process.get()),
+            Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => Ok(None),
+        };
+        // An unread process may be the runtime.
+        let severity = if matches!(process, Ok(Some(_))) { Severity::Warning } else { Severity::Info };
+        (Some(self.loser(redirection, socket, severity)), process.err())
+    }
+
+    /// The first listener whose connections the redirection takes. `is_left_out` selects listeners to leave out.
+    fn listener(&self, redirection: &Redirection, is_left_out: fn(&Socket) -> bool) -> Result<Option<&Socket>, Gap> {
         let family = Family::of(redirection.to);
-        let sockets = self.round.listeners().get()?.at((redirection.protocol, redirection.port)).iter();
+        let sockets = self.round.listeners().get()?.at((redirection.protocol, redirection.port)).iter().copied();
         let affected = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
         let mut unknown = None;
-        for socket in affected {
+        for socket in affected.filter(|it| !is_left_out(it)) {
             match socket.serves(family) {
                 Some(false) => {}
                 None => unknown = Some(v6only_unknown(socket)),
-                Some(true) => {
-                    let loopback = socket.local.is_loopback();
-                    let vantage_points =
-                        if loopback { vec![Vantage::Loopback] } else { vantage_points_of(redirection) };
-                    let name = owner_name(self.snapshot, &socket.owner);
-                    return Ok(Some(Loser { name, is_certain: true, stratum: Stratum::Any, vantage_points }));
-                }
+                Some(true) => return Ok(Some(socket)),
             }
         }
         unknown.map_or(Ok(None), Err)
+    }
+
+    fn loser(&self, redirection: &Redirection, socket: &Socket, severity: Severity) -> Loser {
+        let loopback = socket.local.is_loopback();
+        let vantage_points = if loopback { vec![Vantage::Loopback] } else { vantage_points_of(redirection) };
+        Loser { name: owner_name(self.snapshot, &socket.owner), severity, stratum: Stratum::Any, vantage_points }
     }
 
     /// A Service whose NodePort connections the redirection takes or may take. `None` if Services were not requested.
@@ -206,14 +230,16 @@ impl Node<'_, '_> {
             }))
         });
         let is_known = |stratum| stratum != Stratum::Defaults || redirection.ip.is_none();
-        let (is_certain, stratum, from) = match judged {
+        let (severity, stratum, from) = match judged {
             Judged::Never => return Ok(None),
             Judged::Depends { ever: None, on } => return Err(on),
-            Judged::Certain(Taken { is_certain: true, from }, _) if is_known(stratum) => (true, stratum, from),
-            Judged::Certain(..) | Judged::Depends { .. } => (false, Stratum::Any, Affected::new()),
+            Judged::Certain(Taken { is_certain: true, from }, _) if is_known(stratum) => {
+                (Severity::Critical, stratum, from)
+            }
+            Judged::Certain(..) | Judged::Depends { .. } => (Severity::Warning, Stratum::Any, Affected::new()),
         };
         let name = format!("Service {}", service_port(service, &port.name));
-        Ok(Some(Loser { name, is_certain, stratum, vantage_points: from.into_iter().collect() }))
+        Ok(Some(Loser { name, severity, stratum, vantage_points: from.into_iter().collect() }))
     }
 
     fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
@@ -222,7 +248,7 @@ impl Node<'_, '_> {
         let holder = self.redirections.pod_at(redirection);
         let who = self.redirections.whose(redirection);
         let end = match &loser {
-            Some(Loser { name, is_certain: true, .. }) => format!(": {name} gets no connections"),
+            Some(Loser { name, severity: Severity::Critical, .. }) => format!(": {name} gets no connections"),
             Some(Loser { name, .. }) => format!(": {name} may get no connections"),
             None => String::new(),
         };
@@ -230,9 +256,9 @@ impl Node<'_, '_> {
         let mut evidence = Evidence::new(severity, summary)
             .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"))
             .each("hostIP", redirection.ip);
-        let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
-        if let Some(Loser { name, is_certain, stratum, vantage_points }) = loser {
-            let what = if is_certain { "gets nothing" } else { "may get nothing" };
+        let is_missed = severity == Severity::Critical || holder.is_some();
+        if let Some(Loser { name, severity, stratum, vantage_points }) = loser {
+            let what = if severity == Severity::Critical { "gets nothing" } else { "may get nothing" };
             evidence = evidence.value(what, name).affects(vantage_points).each("assumed", stratum.in_words());
         }
         let delete = delete_rule(chain, *handle);

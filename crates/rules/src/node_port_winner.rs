@@ -1,13 +1,11 @@
 //! Decides who gets the connections to a NodePort, if a redirection of a hostPort has the same number.
 
-use std::collections::BTreeMap;
-
 use crate::findings::Affected;
 use portreeve_dataplane::{
     Addressed, Assumption, Case, Claim, Contest, LocalAddress, Outcome, Part, Round, is_link_local, unsettled,
     vantage_points,
 };
-use portreeve_facts::{Family, Gap, Service, ServicePort, Vantage};
+use portreeve_facts::{Family, Gap, Service, ServicePort};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
@@ -24,8 +22,7 @@ pub(super) enum Winner {
 /// The result on all addresses at which the winner is known.
 pub(super) struct Won {
     pub(super) winner: Winner,
-    /// The vantage points from which the losing claim loses connections. Left out are vantage points with an address at
-    /// which the winner is not known.
+    /// The vantage points from which the losing claim loses connections to at least one address.
     pub(super) affected: Affected,
     /// The reason why the winner is not known at some address.
     pub(super) unread: Option<Gap>,
@@ -71,8 +68,7 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
         if !self.covered.iter().any(meets) || !case.is_served(round, assumption, (service, Part::NodePorts)) {
             return Ok(None);
         }
-        let (mut winner, mut affected) = (None, Affected::new());
-        let mut unread: BTreeMap<Vantage, Gap> = BTreeMap::new();
+        let (mut winner, mut affected, mut unread) = (None, Affected::new(), None);
         let places = self.covered.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |it| (*it, *local)));
         for (from, to) in places {
             let winners = match self.contest.winners((assumption, &mut *case), (from, to)) {
@@ -80,7 +76,7 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
                 Ok(_) => continue,
                 Err(_) if !meets(&to) && self.is_unsettled => continue,
                 Err(gap) => {
-                    unread.entry(from).or_insert(gap);
+                    unread.get_or_insert(gap);
                     continue;
                 }
             };
@@ -97,8 +93,7 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
             winner = winner.max(Some(wins));
             affected.extend(lost.then_some(from));
         }
-        affected.retain(|from| !unread.contains_key(from));
-        match (winner, unread.into_values().next()) {
+        match (winner, unread) {
             (None, Some(gap)) => Err(gap),
             (winner, unread) => Ok(Some(Won { winner: winner.unwrap_or(Winner::PodForNow), affected, unread })),
         }

@@ -253,11 +253,18 @@ mod tests {
             world
         };
         let service = "/system.slice/kube-proxy.service";
-        let gap = expect_unknown(&RULE, &of(service, 600), &node());
-        assert_eq!((gap.source, gap.why), (Source::ProxyProcess, Why::Torn));
+        let torn = expect_unknown(&RULE, &of(service, 600), &node());
+        assert_eq!((torn.source, torn.why), (Source::ProxyProcess, Why::Torn));
         expect_problem(&RULE, &of(service, 800), &node());
         expect_healthy(&RULE, &of(service, 700), &node());
         expect_problem(&RULE, &of("/user.slice/session-1.scope", 600), &node());
+        expect_healthy(&RULE, &of(&format!("/system.slice/docker-{}.scope", "0a".repeat(32)), 600), &node());
+        let mut unread = of(service, 600);
+        if let Owner::Held(holder) = &mut seen(&mut unread.kernel.listeners).last_mut().expect("one").owner {
+            holder.cgroup = gap(Source::Cgroups, Why::Torn);
+        }
+        let failed = expect_unknown(&RULE, &unread, &node());
+        assert_eq!((failed.source, failed.why), (Source::Cgroups, Why::Torn));
     }
 
     #[test]

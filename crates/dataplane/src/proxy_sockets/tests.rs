@@ -265,9 +265,13 @@ fn another_program_in_the_proxys_session_or_service_is_not_the_proxy() {
         |world: &Snapshot| with_holder(world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
     let session = "/user.slice/user-0.slice/session-3.scope";
     let docker = format!("/system.slice/docker-{}.scope", "0a".repeat(32));
-    for (path, own) in [(session, Own::Unknown), ("/system.slice/k3s.service", Own::Yes), (&*docker, Own::Yes)] {
+    for (path, another, own) in [
+        (session, Own::No, Own::Unknown),
+        ("/system.slice/k3s.service", Own::No, Own::Yes),
+        (&*docker, Own::Yes, Own::Yes),
+    ] {
         assert_eq!(owns(&world(path, 900)), Own::Yes, "{path}: the same process");
-        assert_eq!(owns(&world(path, 901)), Own::No, "{path}: another process");
+        assert_eq!(owns(&world(path, 901)), another, "{path}: another process");
         assert_eq!(owns(&unread(&world(path, 901))), own, "{path}");
     }
     let unread = unread(&world(session, 901));
@@ -289,10 +293,34 @@ fn an_earlier_process_of_the_proxys_service_may_be_the_proxy_before_a_restart() 
     let restarted = world(service, 600);
     assert_eq!(owns(&restarted), Own::Unknown);
     let socket = restarted.kernel.listeners.seen().expect("listeners").last().expect("one");
-    let gap = Proxy::of(&restarted).is_own(socket).expect_err("it is not known");
-    assert_eq!((gap.source, gap.why), (Source::ProxyProcess, Why::Torn));
+    let torn = Proxy::of(&restarted).is_own(socket).expect_err("it is not known");
+    assert_eq!((torn.source, torn.why), (Source::ProxyProcess, Why::Torn));
     assert_eq!(owns(&world(service, 800)), Own::No, "a later process is another program of the service");
     assert_eq!(owns(&world("/user.slice/session-3.scope", 600)), Own::No, "the group is no service");
+    let reason = |path: &str, started: u64, change: fn(&mut Snapshot)| {
+        let mut world = with_holder(&world(path, started), |holder| holder.cgroup = gap(Source::Cgroups, Why::Stale));
+        change(&mut world);
+        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+        Proxy::of(&world).is_own(socket).map_err(|gap| (gap.source, gap.why))
+    };
+    let docker = format!("/system.slice/docker-{}.scope", "0a".repeat(32));
+    for path in [service, &*docker] {
+        assert_eq!(reason(path, 600, |_| ()), Err((Source::Cgroups, Why::Stale)), "{path}");
+        assert_eq!(reason(path, 800, |_| ()), Ok(false), "{path}: a later process");
+    }
+    assert_eq!(reason("/user.slice/session-3.scope", 600, |_| ()), Ok(false));
+    let of_pod = |world: &mut Snapshot| {
+        let Owner::Held(proxy) = proxy_holder() else { unreachable!("a process") };
+        world.kernel.proxy.cgroup = proxy.cgroup;
+    };
+    assert_eq!(reason(service, 600, of_pod), Ok(false), "a restarted container of a pod has a new group");
+    let of_none = |world: &mut Snapshot| world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotSupported);
+    assert_eq!(reason(service, 600, of_none), Ok(false), "the kernel reports no groups");
+    let mut unread = world(service, 600);
+    unread.kernel.proxy.cgroup = gap(Source::ProxyProcess, Why::TimedOut);
+    let socket = unread.kernel.listeners.seen().expect("listeners").last().expect("one");
+    let failed = Proxy::of(&unread).is_own(socket).expect_err("it is not known");
+    assert_eq!((failed.source, failed.why), (Source::Cgroups, Why::TimedOut), "the proxy's group was not read");
 }
 
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {

@@ -4,7 +4,7 @@ use crate::{
     findings::Subject,
 };
 use portreeve_facts::{
-    CiliumConfig, RangeClaim, Reading, Why,
+    CiliumConfig, Claimant, RangeClaim, Reading, Why,
     healthy::{World, gap},
 };
 
@@ -75,12 +75,14 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
     }
     assert_eq!(agent(&claimed), "reserves 30000-30999 when it starts next", "its own setting counts");
     for (ephemeral, world) in [("1024 65535", &claimed), ("20000 29999", &above_all)] {
-        let mut unread = world.clone().ephemeral(ephemeral, "");
-        let ranges = gap(Source::ConfigMaps, Why::Malformed);
-        unread.cluster.range_claims = vec![RangeClaim { by: Claimant::Cilium, ranges, place: "a setting".to_owned() }];
-        match ephemeral {
-            "1024 65535" => assert!(agent(&unread).starts_with("unknown: ")),
-            _ => assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps),
+        for ranges in [gap(Source::ConfigMaps, Why::Malformed), Reading::Seen(Vec::new())] {
+            let mut unread = world.clone().ephemeral(ephemeral, "");
+            let claim = RangeClaim { by: Claimant::Cilium, ranges, place: "a setting".to_owned() };
+            unread.cluster.range_claims = vec![claim];
+            match ephemeral {
+                "1024 65535" => assert!(agent(&unread).starts_with("unknown: ")),
+                _ => assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::ConfigMaps),
+            }
         }
     }
     for content in [

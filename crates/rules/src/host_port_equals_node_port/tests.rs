@@ -65,7 +65,10 @@ fn behind_cilium_a_number_outside_of_its_range_is_unknown_where_cilium_does_not_
     let outside = || Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
     let evidence = expect_problem(&RULE, &behind(outside(), None), &subject());
     assert_eq!((evidence.severity, evidence.outcome), (Severity::Critical, "unknown"));
-    assert_eq!(evidence.affects, Affected::from([Vantage::Remote]), "on the primary address");
+    let ends = "on some addresses it is not known which of the two gets connections.";
+    assert!(evidence.summary.ends_with(ends), "{}", evidence.summary);
+    let on_primary = [Vantage::Remote, Vantage::Node, Vantage::Pods];
+    assert_eq!(evidence.affects, Affected::from(on_primary), "the Service gets these connections to primary addresses");
     let gap_of = |world: &Snapshot| expect_unknown(&RULE, world, &subject());
     let elsewhere = gap_of(&behind(outside(), None));
     assert!(elsewhere.detail.contains("Cilium does not serve the NodePort there"), "{elsewhere:?}");

@@ -4,7 +4,7 @@ use super::*;
 use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
 use portreeve_facts::{
     Address, Mode, Netfilter, Protocol, Reading, Why,
-    healthy::{PRIMARY, SECOND, World, daemon, gap, seen},
+    healthy::{PRIMARY, SECOND, World, daemon, gap, interfaces_of, seen},
 };
 
 fn node() -> Subject {
@@ -58,7 +58,7 @@ fn while_a_pod_has_networks_of_multus_an_unknown_address_may_be_its() {
     };
     let judge = |world: Snapshot| expect_problem(&RULE, &with(world, &[redirection(9090, "10.99.1.5:80")]), &node());
     let evidence = judge(multus(false));
-    assert_eq!(evidence.severity, Severity::Info);
+    assert_eq!(evidence.severity, Severity::Warning);
     assert!(evidence.remedies[0].steps[0].text.contains("by Multus"), "{:?}", evidence.remedies);
     assert_eq!(judge(multus(true)).severity, Severity::Critical);
 }
@@ -185,8 +185,9 @@ fn an_address_outside_the_pods_network_may_be_of_a_container_that_is_no_pod() {
     };
     let of_podman = with(world().listens("0.0.0.0:9090"), &[redirection(9090, "10.88.0.7:80")]);
     let evidence = expect_problem(&RULE, &of_podman, &node());
-    assert_eq!(evidence.severity, Severity::Info);
-    assert!(evidence.affects.is_empty());
+    assert_eq!(evidence.severity, Severity::Warning);
+    assert!(evidence.summary.ends_with(" may get no connections."), "{}", evidence.summary);
+    assert!(evidence.affects.contains(&Vantage::Remote), "{evidence:#?}");
     for to in ["10.1.0.7:80", "10.2.9.7:80", "10.87.0.7:80"] {
         assert_eq!(severity(world(), to), Severity::Critical, "{to}: a pod's network may be wide, or no link's");
     }
@@ -200,6 +201,33 @@ fn an_address_outside_the_pods_network_may_be_of_a_container_that_is_no_pod() {
     assert_eq!(expect_problem(&RULE, &with(world(), std::slice::from_ref(&left)), &node()).severity, Severity::Info);
     let near = world().pod("six", |pod| pod.ips = vec!["2001:db8:1::8".parse().expect("an address")]);
     assert_eq!(expect_problem(&RULE, &with(near, &[left]), &node()).severity, Severity::Warning);
+}
+
+#[test]
+fn a_process_that_may_be_the_runtime_of_a_container_outside_kubernetes_is_no_warning() {
+    let world = |owner: Owner| {
+        let mut world = world().address("podman0", "10.88.0.1").listens_as("0.0.0.0:9090", owner);
+        interfaces_of(&mut world).addresses.last_mut().expect("an address of podman0").prefix = 16;
+        with(world, &[redirection(9090, "10.88.0.7:80")])
+    };
+    let judge = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &node());
+        (evidence.severity, evidence.summary.ends_with(" may get no connections."))
+    };
+    assert_eq!(judge(&world(daemon("nginx", 9))), (Severity::Warning, true));
+    assert_eq!(judge(&world(Owner::NotRead)), (Severity::Info, true));
+    expect_certain(&RULE, &world(Owner::NotRead), &node());
+    assert_eq!(judge(&world(daemon("conmon", 9))), (Severity::Info, false), "Podman keeps the port");
+    let mut unread = world(daemon("nginx", 9));
+    if let Owner::Held(holder) = &mut seen(&mut unread.kernel.listeners).last_mut().expect("a listener").owner {
+        holder.process = gap(Source::Processes, Why::Torn);
+    }
+    assert_eq!(judge(&unread), (Severity::Info, true));
+    assert_eq!(expect_unknown(&RULE, &unread, &node()).source, Source::Processes);
+    let mut unread = world(daemon("nginx", 9));
+    unread.kernel.listeners = gap(Source::Listeners, Why::Torn);
+    assert_eq!(judge(&unread), (Severity::Info, false));
+    assert_eq!(expect_unknown(&RULE, &unread, &node()).source, Source::Listeners);
 }
 
 #[test]
