@@ -531,16 +531,14 @@ fn a_finding_that_names_another_loser_or_another_winner_is_a_disagreement() {
     };
     let with_listener = web().listens_as("0.0.0.0:30080", daemon("nginx", 9));
     let with_host_port = web().pod("edge", |pod| pod.host_port(80, 30080));
-    let changes: [(Snapshot, &str, fn(&mut Finding)); 2] = [
-        (with_listener, OF_LISTENERS[0], change_owner),
-        (with_host_port, "host-port-conflict/node-port", |it| it.evidence.outcome = "pod"),
-    ];
-    for (world, rule, change) in changes {
-        let mut judged = board(&world);
-        assert_eq!(disagreements(&world, &judged).0, [""; 0], "{rule}");
+    let disagrees = |world: &Snapshot, rule, change: fn(&mut Finding)| {
+        let mut judged = board(world);
+        assert_eq!(disagreements(world, &judged).0, [""; 0], "{rule}");
         judged.findings.iter_mut().filter(|it| name(&it.key) == rule).for_each(change);
-        assert!(!disagreements(&world, &judged).0.is_empty(), "{rule}");
-    }
+        assert!(!disagreements(world, &judged).0.is_empty(), "{rule}");
+    };
+    disagrees(&with_listener, OF_LISTENERS[0], change_owner);
+    disagrees(&with_host_port, "host-port-conflict/node-port", |it| it.evidence.outcome = "pod");
 }
 
 #[test]

@@ -673,7 +673,7 @@ fn a_build_without_the_bind_hook_names_the_build_that_has_one_and_reserves() {
     let _running = Running::with(&stage, &["--bind=refuse"]);
     wait_for_list("2703,27000,30080");
     let lines = logged(&stage, "bind hook");
-    assert!(lines.len() == 1 && lines[0].contains("build portreeve with --features bind-hook"), "{lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("or build with --features bind-hook"), "{lines:?}");
     assert_eq!(metric("portreeve_guard_bind_hook{mode=\"refuse\"}"), Some(0.0));
     for other in ["--once", "--dry-run", "--release"] {
         let (code, _, err) = guard(&stage, &["--bind=report", other]);
