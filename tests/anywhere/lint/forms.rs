@@ -246,7 +246,7 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
 fn the_table_names_the_place_the_field_and_what_to_write() {
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
     for wanted in [
-        "manifests: 2 warning, 1 info",
+        "manifests: 2 warnings, 1 info",
         "a.yaml:6:32  WARNING  Service shop/web, port 30080/tcp",
         "Field     spec.ports[0].nodePort",
         "Also      a.yaml:13:32  Service default/api",
