@@ -199,10 +199,10 @@ fn what_could_not_be_read_is_annotated_at_its_field() {
     for (text, wanted) in [
         (
             bad.as_str(),
-            "::error file=a.yaml,line=6,col=32,title=portreeve::a.yaml:6:32: Service default/web: spec.ports",
+            "::error file=a.yaml,line=6,col=32,title=portreeve::Service default/web: spec.ports",
         ),
-        ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::a.yaml:3:4: not YAML"),
-        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is not a Kubernetes object"),
+        ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::not YAML"),
+        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::is not a Kubernetes object"),
     ] {
         let (code, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "github"]);
         assert_eq!(code, 2, "{stdout}");
