@@ -88,13 +88,14 @@ fn problems(
 fn without_proxy(snapshot: &Snapshot, owned: &[Ownership]) -> Option<Advice> {
     let gap = owned.iter().find_map(|it| it.no_proxy.as_ref())?;
     let start = "if no pod runs, start kube-proxy, or the proxy that this cluster has instead of kube-proxy";
-    Some(Advice {
-        case: format!(
-            "if the pods get no connections: perhaps kube-proxy does not run on this node, because it does not answer ({})",
-            gap.detail
-        ),
-        remedies: vec![Remedy::from(proxy_pods(snapshot.node_name())).then(Step::advice(start))],
-    })
+    let mode = "if kube-proxy runs, and answers at another address, type `portreeve owner` with --proxy-mode MODE on this node";
+    let named: Option<Remedy> = snapshot.proxy_mode().is_err().then(|| Step::advice(mode).into());
+    let case = format!(
+        "if the pods get no connections: perhaps kube-proxy does not run on this node, because it does not answer ({})",
+        gap.detail
+    );
+    let find = Remedy::from(proxy_pods(snapshot.node_name())).then(Step::advice(start));
+    Some(Advice { case, remedies: [find].into_iter().chain(named).collect() })
 }
 
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
@@ -482,6 +483,7 @@ mod tests {
         let all = advice(&silent);
         assert_eq!(cases(&all), ["if the pods get no connections", CLOSED, REFUSED]);
         assert_eq!(texts(&all[0])[0], find);
+        assert!(texts(&all[0])[2].contains("--proxy-mode MODE"), "{all:?}");
         let unclaimed = advice(&Snapshot::healthy().listens("192.0.2.1:30080").without_proxy());
         assert!(!unclaimed.iter().any(|it| it.case.contains("kube-proxy")), "no Service has the port: {unclaimed:?}");
         let mut cilium = silent;
