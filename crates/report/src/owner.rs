@@ -83,7 +83,8 @@ struct NodeEntry {
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
     /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, this list has the
-    /// reason. If no proxy answered, this list has `proxy-mode`, and the answers assume that a proxy serves Services.
+    /// reason. If no proxy answered, this list has `proxy-mode`, and the answers assume that a proxy serves
+    /// Services.
     unknown: Vec<Unknown>,
 }
 

@@ -197,10 +197,7 @@ fn a_refusal_of_the_api_server_is_an_error_and_keeps_its_severity() {
 fn what_could_not_be_read_is_annotated_at_its_field() {
     let bad = service("web", "nodePort: 70000");
     for (text, wanted) in [
-        (
-            bad.as_str(),
-            "::error file=a.yaml,line=6,col=32,title=portreeve::Service default/web: spec.ports",
-        ),
+        (bad.as_str(), "::error file=a.yaml,line=6,col=32,title=portreeve::Service default/web: spec.ports"),
         ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::not YAML"),
         ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::is not a Kubernetes object"),
     ] {
