@@ -117,7 +117,9 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     // must not run this command.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
-    for failure in errors(&report.failures, are_rows) {
+    // The log of a step must name each file that was not read, because these forms go to a file.
+    let are_apart = matches!(output, Form::Sarif | Form::Junit);
+    for failure in errors(&report.failures, are_rows || are_apart) {
         console.print_error(&anyhow::Error::msg(in_log(failure)));
     }
     for chart in &report.charts {

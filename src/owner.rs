@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
-use portreeve_facts::Gap;
+use portreeve_facts::{Gap, Source};
 use portreeve_report::{NodeOwner, PortArgument, write_owner, write_owner_json};
 use portreeve_rules::free_port;
 
@@ -53,7 +53,15 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         (Form::Text, Err(_)) => Ok(()),
     })?;
     let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
-    let unknown = |gap: Gap| anyhow!("the owner of port {}{place} is not known: {}", port.number, gap.detail);
+    // A scan already printed why the Services were not read.
+    let is_printed = |gap: &Gap| {
+        let first = snapshot.cluster.rejected.first();
+        is_live && gap.source == Source::Services && first.is_none_or(|first| first.detail == gap.detail)
+    };
+    let unknown = |gap: Gap| {
+        let why = if is_printed(&gap) { String::new() } else { format!(": {}", gap.detail) };
+        anyhow!("the owner of port {}{place} is not known{why}", port.number)
+    };
     Ok(ExitCode::from(node.owner.map_err(unknown)?.result() as u8))
 }
 

@@ -61,7 +61,8 @@ fn mode(typed: &str) -> Result<Mode, String> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
-    /// Read a file that `snapshot` wrote, instead of this node; `-` is standard input; may be given once for each node
+    /// Read a file that `snapshot` wrote, instead of this node; `-` is standard input. Only `suggest`, `reserve`, `what-if` and
+    /// `policies` take several files, one for each node
     #[arg(long = "snapshot", value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context", "api_server", "proxy_mode", "node_port_range"])]
     snapshots: Vec<PathBuf>,
     /// Read the cluster from a file with the output of `kubectl get ... -o yaml` or `-o json`; `-` is standard input

@@ -146,7 +146,7 @@ fn every_form_is_read_by_its_own_parser_and_no_line_is_broken() {
                     roxmltree::Document::parse(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
                 }
                 "npd" => assert!(stdout.lines().count() == 1 && stdout.len() <= 81, "{stdout:?}"),
-                "table" => assert!(stdout.contains(" rules judged."), "{stdout}"),
+                "table" => assert!(stdout.contains(" rules judged all ports and objects."), "{stdout}"),
                 _ => assert!(stdout.contains("Sources"), "{stdout}"),
             }
         }
@@ -541,6 +541,13 @@ fn owner_without_addresses_lists_the_claims_and_always_writes_a_document() {
     assert!(code == 2 && text.is_empty() && error.contains("the owner of port 30080 is not known: "), "{text}{error}");
     let node = &document["nodes"][0];
     assert_eq!((&node["unknown"][0]["source"], node.get("protocols")), (&"listeners".into(), None), "{node:#}");
+}
+
+#[test]
+fn owner_prints_once_why_a_file_of_the_cluster_was_not_read() {
+    let (code, _, errors) = ended(binary().args(["owner", "30080", "--services", "/nowhere/cluster.yaml"]));
+    assert_eq!((code, errors.matches("/nowhere/cluster.yaml").count()), (2, 1), "{errors}");
+    assert!(errors.ends_with("error: the owner of port 30080 is not known\n"), "{errors}");
 }
 
 #[test]

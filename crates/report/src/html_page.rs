@@ -146,13 +146,13 @@ fn emphasized(text: &str) -> Markup {
     }
 }
 
-/// `[words](address)` becomes `words`. The links lead to files of the documentation, and the agent does not have these
-/// files.
-fn without_links(text: &str) -> String {
+/// `[words](address)` becomes `words`. The links lead to files of the documentation. The agent and code scanning do not
+/// have these files.
+pub(super) fn without_links(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
-    while let Some((before, link)) = rest.split_once('[')
-        && let Some((name, address)) = link.split_once("](")
+    while let Some((link, address)) = rest.split_once("](")
+        && let Some((before, name)) = link.rsplit_once('[')
         && let Some((_, after)) = address.split_once(')')
     {
         words.push_str(before);

@@ -83,7 +83,8 @@ struct NodeEntry {
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
     /// The unread input, which may hide a claim to the port. If the owners or the answers are unknown, this list has the
-    /// reason.
+    /// reason. If no proxy answered, this list has `proxy-mode`, and the answers assume that a proxy serves
+    /// Services.
     unknown: Vec<Unknown>,
 }
 
@@ -211,7 +212,7 @@ impl OwnerDocument {
 impl NodeEntry {
     fn of(NodeOwner { node, owner }: &NodeOwner) -> Self {
         let unknown = match owner {
-            Ok(owner) => owner.unread().map(Unknown::of).collect(),
+            Ok(owner) => owner.unread().chain(no_proxy(&owner.owned)).map(Unknown::of).collect(),
             Err(gap) => vec![Unknown::of(gap)],
         };
         Self { node: tidy(node), owner: owner.as_ref().ok().map(OwnerEntry::of), unknown }
@@ -235,6 +236,11 @@ impl OwnerEntry {
 /// Why the redirections were not read. All protocols have one reason.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
+}
+
+/// Why no proxy answered. A protocol without a Service has no reason.
+fn no_proxy(owned: &[Ownership]) -> Option<&Gap> {
+    owned.iter().find_map(|it| it.no_proxy.as_ref())
 }
 
 /// The unread input. All protocols lack the same input.
@@ -300,6 +306,9 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
         let assumed = assumed.in_words();
         let (answer, why) = match outcome {
             Ok(outcome) => (outcome.name(), None),
+            Err(Gap { source: Source::ProxyMode, why: Why::Unreachable, detail }) => {
+                ("unknown", Some(format!("the proxy mode was not read: {}", tidy(detail))))
+            }
             Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
         let group = *known.entry((*from, answer, *by, losers, why.clone(), assumed)).or_insert_with(|| {
@@ -397,16 +406,26 @@ pub fn write_owner(
             true => ("a leftover redirection may get the connections", Ink::Bad(Severity::Warning)),
             false => ("Portreeve assumes no leftover redirection", Ink::Faint),
         };
-        let line = format!("redirections of hostPorts were not read, so {effect}: {}", tidy(&gap.detail));
-        writeln!(out)?;
-        for line in wrap(&line, style.width.saturating_sub(2)) {
-            writeln!(out, "  {}", style.paint(ink, &line))?;
-        }
+        write_note(&format!("redirections of hostPorts were not read, so {effect}: {}", gap.detail), ink, style, out)?;
+    }
+    if let Some(gap) = no_proxy(owned) {
+        let effect = "Portreeve assumes that a proxy serves Services on this node";
+        let line = format!("no kube-proxy answered, so {effect}: {}", gap.detail);
+        write_note(&line, Ink::Bad(Severity::Warning), style, out)?;
     }
     if !advice.is_empty() {
         writeln!(out, "\n  what to do")?;
     }
     advice.iter().try_for_each(|it| write_advice(it, style, out))
+}
+
+/// Writes a note about all protocols, after an empty line.
+fn write_note(text: &str, ink: Ink, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    for line in wrap(&tidy(text), style.width.saturating_sub(2)) {
+        writeln!(out, "  {}", style.paint(ink, &line))?;
+    }
+    Ok(())
 }
 
 fn may_change(gap: &Gap) -> bool {
@@ -465,7 +484,15 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
         [loser] => format!("; {loser} gets nothing"),
         losers => format!("; {} get nothing", losers.join(" and ")),
     };
-    let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
+    // A node has a link-local address for each pod, and no client uses these addresses.
+    let is_link_local = |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let (link_local, others): (Vec<&IpAddr>, Vec<&IpAddr>) = entry.to.iter().partition(is_link_local);
+    let mut to: Vec<String> = others.into_iter().map(ToString::to_string).collect();
+    match link_local[..] {
+        [] => {}
+        [one] => to.push(one.to_string()),
+        _ => to.push(format!("{} link-local addresses", link_local.len())),
+    }
     let assumed = entry.assumed.as_ref().map(|it| format!(" (assumed: {it})")).unwrap_or_default();
     let text = format!("to {}: {ends}{losers}{assumed}", to.join(", "));
     let ink = if !entry.losers.is_empty() { Ink::Bad(Severity::Critical) } else { Ink::Plain };

@@ -164,6 +164,38 @@ mod tests {
     }
 
     #[test]
+    fn if_no_proxy_answers_the_text_and_the_document_name_the_assumption() {
+        let note = "no kube-proxy answered, so Portreeve assumes that a proxy serves Services on this node: ";
+        let of = |world: &Snapshot| {
+            let owner = PORT.owner(world, false, None).expect("it is known");
+            let text = printed(&owner);
+            let node = NodeOwner { node: "n1".to_owned(), owner: Ok(owner) };
+            let mut document = Vec::new();
+            write_owner_json(30080, &[node], &mut document).expect("memory");
+            let document = String::from_utf8(document).expect("UTF-8");
+            assert_eq!(document.contains(r#""source": "proxy-mode""#), text.contains(note), "{text}{document}");
+            text
+        };
+        let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
+        assert!(!of(&web()).contains(note));
+        let silent = of(&web().without_proxy());
+        assert_eq!(silent.matches(note).count(), 1, "{silent}");
+        assert!(silent.contains("not known: the proxy mode was not read: "), "{silent}");
+        let unclaimed = of(&Snapshot::healthy().listens("0.0.0.0:30080").without_proxy());
+        assert!(!unclaimed.contains(note), "no Service has the port: {unclaimed}");
+    }
+
+    #[test]
+    fn link_local_addresses_are_counted_in_the_text() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).address("veth1", "fe80::1");
+        let text = |world: &Snapshot| printed(&PORT.owner(world, false, None).expect("it is known"));
+        let one = text(&world);
+        assert!(one.contains("to fe80::1: ") && !one.contains("link-local addresses"), "{one}");
+        let two = text(&world.address("veth2", "fe80::2"));
+        assert!(two.contains("to 2 link-local addresses: ") && !two.contains("to fe80::"), "{two}");
+    }
+
+    #[test]
     fn a_service_of_another_proxy_has_the_port_and_is_not_served_here() {
         let other = |service: &mut portreeve_facts::Service| service.proxy_name = Some("other".to_owned());
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080).with(other));

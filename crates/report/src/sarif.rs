@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Report, ReportedGap,
+    html_page::without_links,
     indented_json::write_indented_json,
     remedies::{joined, lines},
     terminal::tidy,
@@ -54,12 +55,13 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
 /// page.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
+    let help = without_links(page);
     let mut descriptor = json!({
         "id": name,
         "name": name.reason(),
         "shortDescription": { "text": title },
         "fullDescription": { "text": first_paragraph(page) },
-        "help": { "text": page, "markdown": page },
+        "help": { "text": help, "markdown": help },
         "defaultConfiguration": { "level": level(id.ceiling()) },
     });
     if let Some(uri) = page_uri(env!("CARGO_PKG_HOMEPAGE"), name) {

@@ -208,7 +208,7 @@ fn an_input_that_is_missing_for_two_reasons_is_named_once() {
 #[test]
 fn what_failed_comes_first_and_is_never_fine() {
     let table = written(|out| write_table(&report(&blind()), false, &style(), out));
-    assert!(table.starts_with("n1: not checked: listening sockets: "), "{table}");
+    assert!(table.starts_with("n1: not everything was checked: listening sockets: "), "{table}");
     insta::assert_snapshot!("blind_table", table);
 }
 

@@ -322,15 +322,28 @@ fn evidence(
 ) -> Evidence {
     let what = format!("{} {number}/{}", number_field(claim.port), claim.protocol());
     let name = claim.name();
-    let mut also = listed(others.iter().map(|(other, _)| other.words()));
-    if all > others.len() {
-        also.push_str(&format!(" and {} more", all - others.len()));
-    }
+    // The API server accepts the first of several new Services.
+    let is_new = |(other, _): &(Other<'_>, Clash)| match other {
+        Other::Claim(it) => !std::ptr::eq(it.service, claim.service) && !it.service.has_accepted(it.port),
+        Other::Workload(..) | Other::Pod(..) => true,
+    };
     let end = match (worst, others) {
         (Clash::Pods, [(Other::Pod(..), _), ..]) => "on that node one of the two gets no connections",
+        (Clash::Refused, _) if others.iter().all(is_new) => "the API server creates only the first of these Services",
         _ => worst.words(),
     };
-    let summary = format!("{what} of {name} is also {also}: {end}.");
+    // `end` is about the worst conflict. If a Service is the worst conflict, pods have a milder conflict.
+    let claims = others.iter().take_while(|(other, _)| matches!(other, Other::Claim(_))).count();
+    let (claims, pods) = others.split_at(claims);
+    let words_of = |of: &[(Other<'_>, Clash)]| listed(of.iter().map(|(other, _)| other.words()));
+    let more = if all > others.len() { format!(" and {} more", all - others.len()) } else { String::new() };
+    let summary = match (claims, pods) {
+        ([], of) | (of, []) => format!("{what} of {name} is also {}{more}: {end}.", words_of(of)),
+        _ => {
+            let beside = format!("{number} is also {}{more}", words_of(pods));
+            format!("{what} of {name} is also {}: {end}; {beside}.", words_of(claims))
+        }
+    };
     let lost = [Vantage::Remote, Vantage::Node, Vantage::Pods];
     let words = |(other, _): &(Other<'_>, Clash)| format!("{}, {number}/{}", other.words(), other.protocol());
     let evidence = Evidence::new(worst.severity(), summary)

@@ -10,13 +10,13 @@ use ipnet::IpNet;
 use super::{
     FreePort, Limits, RULES,
     free_ports::Alternatives,
-    remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
+    remedies::{choose_another_health_check_port, endpoints_of, move_service, proxy_pods, set_traffic_policy},
     run_rules,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
+    Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, is_link_local, served_node_ports, service_port,
 };
 use portreeve_facts::{Family, Gap, Mode, Pod, Service, ServicePort, Snapshot, Source, Unread, Vantage};
 
@@ -40,9 +40,10 @@ pub fn port_advice(
 ) -> Vec<Advice> {
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
     let mut advice = problems(snapshot, owned, port, limits, |_| true);
+    advice.extend(without_proxy(snapshot, owned));
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
-    advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
+    advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it).or_else(|| served_nowhere(snapshot, it))));
     let by_service = if refused { how_to_have(snapshot, port, limits, free) } else { a_free_one(snapshot, port, free) };
     advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
@@ -81,6 +82,20 @@ fn problems(
     let more = found.len().saturating_sub(MOST_LISTED);
     let more = (more > 0).then(|| Advice { case: format!("and {more} more: `check` lists all"), remedies: vec![] });
     found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).chain(more).collect()
+}
+
+/// The advice if no proxy answered on this node, because the answers of Services assume a proxy.
+fn without_proxy(snapshot: &Snapshot, owned: &[Ownership]) -> Option<Advice> {
+    let gap = owned.iter().find_map(|it| it.no_proxy.as_ref())?;
+    let start = "if no pod runs, start kube-proxy, or the proxy that this cluster has instead of kube-proxy";
+    let mode = "if kube-proxy runs, and answers at another address, type `portreeve owner` with --proxy-mode MODE on this node";
+    let named: Option<Remedy> = snapshot.proxy_mode().is_err().then(|| Step::advice(mode).into());
+    let case = format!(
+        "if the pods get no connections: perhaps kube-proxy does not run on this node, because it does not answer ({})",
+        gap.detail
+    );
+    let find = Remedy::from(proxy_pods(snapshot.node_name())).then(Step::advice(start));
+    Some(Advice { case, remedies: [find].into_iter().chain(named).collect() })
 }
 
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
@@ -164,6 +179,33 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     Some(Advice { case, remedies })
 }
 
+/// The advice if a nodePort answers on no address of this node, because `nodePortAddresses` of kube-proxy has no
+/// address of this node.
+fn served_nowhere(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
+    let Ownership { protocol, port, answers, .. } = owned;
+    let config = snapshot.proxy_config().ok().filter(|it| !it.node_port_addresses.is_empty())?;
+    let services = snapshot.cluster.services.known_part(Unread::Adds);
+    let (service, ..) = served_node_ports(snapshot, services)
+        .find(|(_, it, number)| (it.protocol, number) == (*protocol, port))
+        .filter(|_| !snapshot.is_in(Mode::Cilium))?;
+    let is_of_clients = |it: &&Answered| {
+        it.from == Vantage::Remote && service.families.contains(&Family::of(it.to)) && !is_link_local(it.to)
+    };
+    let is_served = |it: &Answered| it.by.is_some() || it.outcome != Ok(Outcome::Refused);
+    let of_clients: Vec<&Answered> = answers.iter().filter(is_of_clients).collect();
+    if of_clients.is_empty() || of_clients.iter().copied().any(is_served) {
+        return None;
+    }
+    let unserved: BTreeSet<IpAddr> = of_clients.iter().map(|it| it.to).collect();
+    let connect = Step::advice("connect to a node that has an address of the list");
+    let case = format!(
+        "if {port}/{protocol} refuses connections: nodePortAddresses of kube-proxy has no address of this node: {}",
+        config.node_port_addresses.join(", ")
+    );
+    let remedies = served_there(snapshot, &[], &unserved).into_iter().chain([connect.into()]).collect();
+    Some(Advice { case, remedies })
+}
+
 /// The remedy that makes kube-proxy serve NodePorts on more addresses. The value of the setting is a list of networks,
 /// and replaces the default (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
 fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
@@ -225,8 +267,8 @@ fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Opti
     let services = snapshot.cluster.services.known_part(Unread::Adds);
     services.iter().any(|it| has_number(it, number)).then(|| Advice {
         case: format!(
-            "if the API server refuses {number} to another Service: give that Service another number{such_as}; `--refused` prints \
-             more"
+            "only if kubectl prints \"provided port is already allocated\" for {number}: give the new Service another \
+             number{such_as}; `--refused` prints more"
         ),
         remedies: Vec::new(),
     })
@@ -290,7 +332,7 @@ mod tests {
     use super::*;
     use portreeve_dataplane::owner;
     use portreeve_facts::{
-        Protocol, Reading, Why,
+        Learned, Protocol, Reading, Why,
         healthy::{World, objects},
     };
 
@@ -338,7 +380,7 @@ mod tests {
         let world = web(|it| it);
         let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
         let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(&free(None))));
-        assert_eq!(cases(&all), [CLOSED, "if the API server refuses 30080 to another Service"]);
+        assert_eq!(cases(&all), [CLOSED, "only if kubectl prints \"provided port is already allocated\" for 30080"]);
         assert!(all[1].case.contains("such as 30000") && all[1].remedies.is_empty(), "{all:?}");
         assert!(!texts(&all[0]).iter().any(|it| it.contains("kubectl")), "{all:?}");
     }
@@ -417,6 +459,37 @@ mod tests {
         assert!(texts(closed)[1].contains("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Cilium))[..] else { panic!("two cases") };
         assert!(texts(closed)[1].contains("set nodeport-addresses of Cilium to the networks"));
+    }
+
+    #[test]
+    fn a_list_of_addresses_without_this_node_is_the_reason_for_refused_connections() {
+        let with = |list: &[&str]| {
+            web(|it| it).with_config(|it| it.node_port_addresses = list.iter().map(|it| (*it).to_owned()).collect())
+        };
+        let all = advice(&with(&["203.0.113.0/24", "2001:db8:9::/64"]));
+        assert_eq!(cases(&all), ["if 30080/tcp refuses connections", REFUSED]);
+        assert!(all[0].case.ends_with("no address of this node: 203.0.113.0/24, 2001:db8:9::/64"), "{all:?}");
+        let [add, connect] = texts(&all[0])[..] else { panic!("{all:?}") };
+        assert!(add.contains("add 192.0.2.0/24, 2001:db8::/64 to nodePortAddresses of kube-proxy"), "{add}");
+        assert_eq!(connect, "connect to a node that has an address of the list");
+        let one_family = advice(&with(&["203.0.113.0/24"]));
+        assert_eq!(cases(&one_family), [CLOSED, REFUSED], "the proxy serves IPv6 on all addresses");
+    }
+
+    #[test]
+    fn if_no_proxy_answers_the_advice_names_the_command_that_finds_kube_proxy() {
+        let find = "kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=n1";
+        let silent = web(|it| it).without_proxy();
+        let all = advice(&silent);
+        assert_eq!(cases(&all), ["if the pods get no connections", CLOSED, REFUSED]);
+        assert_eq!(texts(&all[0])[0], find);
+        assert!(texts(&all[0])[2].contains("--proxy-mode MODE"), "{all:?}");
+        let unclaimed = advice(&Snapshot::healthy().listens("192.0.2.1:30080").without_proxy());
+        assert!(!unclaimed.iter().any(|it| it.case.contains("kube-proxy")), "no Service has the port: {unclaimed:?}");
+        let mut cilium = silent;
+        cilium.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
+        let cilium = advice(&cilium);
+        assert!(!cases(&cilium).contains(&"if the pods get no connections"), "{cilium:?}");
     }
 
     #[test]

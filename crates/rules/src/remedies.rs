@@ -132,6 +132,13 @@ pub(super) fn health_check_events(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
 }
 
+/// Shows the pod of kube-proxy on a node. kubeadm and most platforms give this label to kube-proxy.
+pub(super) fn proxy_pods(node: &str) -> Step {
+    let node = shell_word(node);
+    let of_node = format!("--field-selector spec.nodeName={node}");
+    Step::command(format!("kubectl -n kube-system get pods -l k8s-app=kube-proxy {of_node}"))
+}
+
 pub(super) fn endpoints_of(service: &Service) -> Step {
     let (namespace, name) = (option_n(&service.namespace), shell_word(&service.name));
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))

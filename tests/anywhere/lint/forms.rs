@@ -197,12 +197,9 @@ fn a_refusal_of_the_api_server_is_an_error_and_keeps_its_severity() {
 fn what_could_not_be_read_is_annotated_at_its_field() {
     let bad = service("web", "nodePort: 70000");
     for (text, wanted) in [
-        (
-            bad.as_str(),
-            "::error file=a.yaml,line=6,col=32,title=portreeve::a.yaml:6:32: Service default/web: spec.ports",
-        ),
-        ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::a.yaml:3:4: not YAML"),
-        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is not a Kubernetes object"),
+        (bad.as_str(), "::error file=a.yaml,line=6,col=32,title=portreeve::Service default/web: spec.ports"),
+        ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::not YAML"),
+        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::is not a Kubernetes object"),
     ] {
         let (code, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "github"]);
         assert_eq!(code, 2, "{stdout}");
@@ -246,7 +243,7 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
 fn the_table_names_the_place_the_field_and_what_to_write() {
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml"]);
     for wanted in [
-        "manifests: 2 warning, 1 info",
+        "manifests: 2 warnings, 1 info",
         "a.yaml:6:32  WARNING  Service shop/web, port 30080/tcp",
         "Field     spec.ports[0].nodePort",
         "Also      a.yaml:13:32  Service default/api",

@@ -143,6 +143,8 @@ fn an_empty_file_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
     let sarif: Value = serde_json::from_str(&of("sarif")).expect("JSON");
     assert_eq!(sarif["runs"][0]["invocations"][0]["executionSuccessful"], false);
     assert!(of("junit").contains("errors=\"1\"") && of("junit").contains(failure), "{}", of("junit"));
+    let skipped = of("junit").matches("<skipped message=\"no object was judged").count();
+    assert_eq!(skipped, of("junit").matches("<testcase ").count() - 1, "no rule passes: {}", of("junit"));
     assert!(of("github").contains(&format!("::error title=portreeve::{failure}")));
     assert_eq!(document["skipped"], serde_json::json!({"": 2, "empty file": 3}));
     for (name, _) in &files[..3] {
@@ -285,7 +287,14 @@ fn a_broken_document_loses_nothing_of_the_others() {
     let (_, stdout, stderr) = lint(&[("a.yaml", &broken)], &["a.yaml"]);
     assert_eq!(stdout.matches("not read ").count(), 2, "{stdout}");
     assert_eq!(stderr.lines().count(), 1);
-    assert!(stderr.trim_end().ends_with("helm template . | portreeve lint - (and 1 more)"), "{stderr}");
+    assert!(stderr.trim_end().ends_with("wanted Kubernetes objects in YAML or JSON (and 1 more)"), "{stderr}");
+    for form in ["sarif", "junit"] {
+        let (_, _, stderr) = lint(&[("a.yaml", &broken)], &["a.yaml", "-o", form]);
+        assert_eq!(stderr.lines().count(), 2, "each, as the form goes to a file: {stderr}");
+    }
+    let template = format!("{broken}# {{{{ .Values.port }}}}\n");
+    let (_, _, stderr) = lint(&[("a.yaml", &template)], &["a.yaml", "--no-headers"]);
+    assert!(stderr.lines().all(|it| it.ends_with("helm template . | portreeve lint -")), "{stderr}");
     let (code, _, stderr) = lint(&[("a.yaml", "kind: Service\nmetadata: {name: a}\nspec: {ports: 5}\n")], &["a.yaml"]);
     assert_eq!(code, 2, "{stderr}");
     assert_eq!(stderr, "error: a.yaml:3:15: Service a: spec.ports is 5, wanted a list\n");

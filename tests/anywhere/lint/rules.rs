@@ -26,6 +26,28 @@ fn one_node_port_of_two_services_is_told_at_both() {
 }
 
 #[test]
+fn of_two_new_services_the_first_is_created_and_a_host_port_is_no_reason_for_a_refusal() {
+    let summaries = |manifest: &str| {
+        let (_, stdout, _) = lint(&[("a.yaml", manifest)], &["a.yaml", "-o", "json"]);
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let findings = document["findings"].as_array().expect("findings");
+        findings.iter().map(|it| it["summary"].as_str().expect("a sentence").to_owned()).collect::<Vec<_>>()
+    };
+    let both = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30080");
+    let of = |name: &str, other: &str, end: &str| {
+        let refused = "the API server creates only the first of these Services";
+        format!("nodePort 30080/tcp of {name} is also nodePort of {other}: {refused}{end}.")
+    };
+    assert_eq!(summaries(&both), [of("shop/web", "default/api", ""), of("default/api", "shop/web", "")]);
+    let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 30080"));
+    let end = "; 30080 is also hostPort of DaemonSet default/agent";
+    assert_eq!(summaries(&(both + &agent)), [of("shop/web", "default/api", end), of("default/api", "shop/web", end)]);
+    let twice = service("dns", "name: a, nodePort: 30053}, {name: b, port: 81, nodePort: 30053");
+    let all = summaries(&twice);
+    assert!(all[0].ends_with("of default/dns port b: the API server refuses to create this Service."), "{all:?}");
+}
+
+#[test]
 fn of_two_copies_of_a_service_the_one_with_the_number_is_marked() {
     let copies = service("shop/web", "nodePort: 30080") + &service("shop/web", "nodePort: 30090");
     let (api, other) = (service("api", "nodePort: 30080"), service("shop/web", "nodePort: 29000"));

@@ -36,6 +36,7 @@ fn code_scanning_gets_what_it_documents_as_required() {
         assert!(texts(rule, &["/id", "/shortDescription/text", "/fullDescription/text", "/help/text"]), "{rule}");
         assert!(rule["fullDescription"]["text"].as_str().is_some_and(|text| text.chars().count() <= 1024), "{rule}");
         assert!(rule["help"]["text"].as_str().is_some_and(|text| text.contains("## Fix")), "{rule}");
+        assert!(!rule["help"].to_string().contains("]("), "code scanning has no other pages: {rule}");
     }
     let results = run["results"].as_array().expect("results");
     assert_eq!(results.len(), 3, "{log}");

@@ -43,7 +43,9 @@ const LONGEST: u64 = 32 << 20;
 const DEEPEST: usize = 8;
 const MOST_ERRORS: usize = 16;
 const MOST_KINDS: usize = 1_000;
-const WANTED: &str = "Kubernetes objects in YAML or JSON; render a chart first: helm template . | portreeve lint -";
+const WANTED: &str = "Kubernetes objects in YAML or JSON";
+/// The end of an error about a file that may be a template of a chart.
+const RENDER: &str = "; render a chart first: helm template . | portreeve lint -";
 
 /// The objects and the errors of the files that were read.
 #[derive(Clone, Debug)]
@@ -165,6 +167,7 @@ impl Reader<'_> {
         // Only standard input can come directly from helm. In a file with saved output of helm, Portreeve reports the
         // lines of this file.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
+        let has_braces = bytes.windows(2).any(|two| two == b"{{");
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
             Ok(node) => {
@@ -178,7 +181,8 @@ impl Reader<'_> {
                 self.objects += 1;
                 let template = templates.of(lines.clone());
                 if errors <= MOST_ERRORS {
-                    self.broken(&file, yaml_fault(lines, first_strange_byte(bytes), &error), template);
+                    let fault = yaml_fault(lines, first_strange_byte(bytes), &error);
+                    self.broken(&file, fault, template, has_braces);
                 }
             }
         };
@@ -197,8 +201,8 @@ impl Reader<'_> {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
         // A YAML parser parses `nodePort: {{ .Values.port }}` as a mapping.
-        if bytes.windows(2).any(|two| two == b"{{") && self.mappings > before {
-            self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}"));
+        if has_braces && self.mappings > before {
+            self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}{RENDER}"));
         }
         if found == 0 && origin == Origin::Folder {
             // As in kubectl, a file that contains only comments is not an error. The file counts as skipped.
@@ -208,9 +212,11 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(&mut self, file: &FileName, Fault { line, column, what }: Fault, template: Option<FileName>) {
+    fn broken(&mut self, file: &FileName, fault: Fault, template: Option<FileName>, has_braces: bool) {
+        let Fault { line, column, what } = fault;
         let place = Place { file: file.clone(), line, column, width: 1, template };
-        self.refuse(Source::Services, format!("{place}: {what}; wanted {WANTED}"), Some(place));
+        let render = if has_braces { RENDER } else { "" };
+        self.refuse(Source::Services, format!("{place}: {what}; wanted {WANTED}{render}"), Some(place));
     }
 
     fn document(&mut self, node: Node, inherited: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {

@@ -51,8 +51,8 @@ pub fn owner_in_pod(
         connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(&process_in_words(&it.owner), it));
     let beside = need.into_iter().chain(connections).collect();
     let (answers, unread) = (Vec::new(), Vec::new());
-    let (proxy_mode, mode, redirections) = (None, String::new(), None);
-    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
+    let (proxy_mode, mode, redirections, no_proxy) = (None, String::new(), None, None);
+    Ok(Ownership { protocol, port, claimants, beside, answers, proxy_mode, mode, unread, redirections, no_proxy })
 }
 
 /// The pod of this node with this name, if the pod has a network of its own.

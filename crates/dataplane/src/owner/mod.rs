@@ -22,7 +22,7 @@ use super::{
     local_address::LocalAddress,
     round::{Addressed, Round},
 };
-use portreeve_facts::{Gap, Protocol, Source, Unread, Vantage, Why};
+use portreeve_facts::{Gap, Mode, Protocol, Source, Unread, Vantage, Why};
 
 /// Who owns a port. Without the node's addresses, there are no answers, and [`Ownership::unread`] has the reason.
 ///
@@ -67,9 +67,13 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         }
     };
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
+    let is_of_service = |it: &Claimant| matches!(it.claim, ClaimKind::ExternalIp | ClaimKind::NodePort);
+    let no_proxy = snapshot.kernel.proxy.mode.gap().filter(|gap| gap.why == Why::Unreachable);
+    let no_proxy = no_proxy.filter(|_| proxy_mode != Some(Mode::Cilium) && claimants.iter().any(is_of_service));
+    let no_proxy = no_proxy.cloned();
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
-    Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
+    Ok(Ownership { protocol, port, claimants, beside, answers, proxy_mode, mode, unread, redirections, no_proxy })
 }
 
 /// Returns a function. For the kind of the claim that answers, the function returns an unread input that may have an

@@ -14,8 +14,13 @@ use portreeve_rules::{findings::Severity, lint::LintReport};
 /// When the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for (gap, place) in &report.failures {
+        // If the annotation has the place, the text does not repeat the place.
+        let text = match place {
+            Some(place) if is_written(place) => gap.detail.strip_prefix(&format!("{place}: ")).unwrap_or(&gap.detail),
+            _ => gap.detail.as_str(),
+        };
         let place = place.as_ref().map(properties).unwrap_or_default();
-        writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(&gap.detail)))?;
+        writeln!(out, "::error {place}title=portreeve::{}", data(&tidy(text)))?;
     }
     for finding in report.reported() {
         let word = match finding.evidence.severity {
@@ -25,8 +30,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // Standard input is not a file, and the line in a template is unknown. Then the text contains the place.
-        let text = match place.template.is_none() && is_file(place) {
+        // Otherwise the text contains the place.
+        let text = match is_written(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
         };
@@ -49,6 +54,11 @@ fn properties(place: &Place) -> String {
     let Place { line, column, template, .. } = place;
     let at = if template.is_some() { String::new() } else { format!("line={line},col={column},") };
     format!("file={},{at}", property(&tidy(place.file())))
+}
+
+/// Whether the properties have the whole place. Standard input is not a file, and the line in a template is unknown.
+fn is_written(place: &Place) -> bool {
+    place.template.is_none() && is_file(place)
 }
 
 fn is_file(place: &Place) -> bool {

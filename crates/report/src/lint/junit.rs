@@ -54,9 +54,11 @@ fn at(mut case: TestCase, place: &Place) -> TestCase {
     case
 }
 
-/// The reasons why a rule did not run or could not judge. Empty if the rule judged all objects.
+/// The reasons why a rule did not run or could not judge. Empty if the rule judged all objects. Without an object, no
+/// rule judged.
 fn reasons<'a>(report: &'a LintReport, of: &Rows) -> Vec<&'a str> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());
-    lacks.chain(unknown).collect()
+    let nothing = (report.judged == 0).then_some("no object was judged");
+    nothing.into_iter().chain(lacks).chain(unknown).collect()
 }

@@ -76,7 +76,7 @@ impl Page<'_> {
         if apart {
             self.blank()?;
         }
-        let text = format!("{whole} of {run} rules judged.{lacking} -o wide shows the details.");
+        let text = format!("{whole} of {run} rules judged all ports and objects.{lacking} -o wide shows the details.");
         self.paragraph(0, Ink::Plain, &text)?;
         match rest(&unseen, &self.style.program).filter(|_| report.is_live) {
             Some(command) => self.line(0, Ink::Command, &command),

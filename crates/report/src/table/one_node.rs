@@ -71,7 +71,9 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     }
     let rules = report.rules_not_judged(true).map(|rules| format!("; {rules}"));
     match (report.result(), report.not_judged()) {
-        (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
+        (CheckResult::NotChecked, Some(open)) => {
+            (format!("{node}: not everything was checked: {open}"), Ink::Bad(Severity::Critical))
+        }
         (_, Some(open)) => {
             let rules = rules.unwrap_or_default();
             (
@@ -87,12 +89,16 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
     }
 }
 
-/// The number of findings of each severity, worst first, and the worst severity: `1 critical, 2 info`. `None` if there
-/// are no findings.
+/// The number of findings of each severity, worst first, and the worst severity: `1 critical, 2 warnings, 2 info`.
+/// `None` if there are no findings.
 pub(crate) fn severities(count: impl Fn(Severity) -> usize) -> Option<(String, Severity)> {
     let all = Severity::ALL.into_iter().rev().map(|severity| (severity, count(severity)));
     let all: Vec<(Severity, usize)> = all.filter(|(_, count)| *count > 0).collect();
-    let words: Vec<String> = all.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+    let words = all.iter().map(|(severity, count)| match severity {
+        Severity::Warning => counted(*count, "warning"),
+        _ => format!("{count} {severity}"),
+    });
+    let words: Vec<String> = words.collect();
     Some((words.join(", "), all.first()?.0))
 }
 

@@ -57,6 +57,7 @@ fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
         mode: String::new(),
         unread: Vec::new(),
         redirections: None,
+        no_proxy: None,
     }
 }
 

@@ -88,6 +88,7 @@ fn every_command() {
         all.extend(commands(release_all(claims(&service).iter().take(1).collect())));
         all.extend(commands(keep_external_ips_out()));
         all.extend(commands(endpoints_of(&service)));
+        all.extend(commands(proxy_pods(name)));
         let of_status = ExternalAddress { field: Field::LoadBalancer, ..claims(&service)[0] };
         all.extend(commands(release_to(&of_status, "another")));
         all.extend(commands(choose_another_health_check_port(&service)));
