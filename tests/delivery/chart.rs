@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::helm::{image, object, objects, render, run, try_render};
+use crate::{
+    helm::{image, object, objects, render, run, try_render},
+    names::name,
+};
 
 const PROFILES: [&str; 3] = [r#"profile="minimal""#, r#"profile="attribution""#, r#"profile="netfilter""#];
 
@@ -290,6 +293,26 @@ fn no_pod_waits_for_a_node_on_which_no_agent_can_run() {
         left_out,
         wanted.map(|(key, value)| (word(key), word(value))).each_ref().map(|(key, value)| (key, value))
     );
+}
+
+#[test]
+fn the_objects_for_flux_in_the_page_about_the_installation_fit_the_chart() {
+    let page = std::fs::read_to_string("docs/install.md").expect("the page");
+    let (_, block) = page.split_once("```yaml\n").expect("the objects");
+    let (block, _) = block.split_once("```").expect("their end");
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let parts = objects(&block.replace("sha256:...", &digest));
+    let [namespace, release] = &parts[..] else { panic!("{parts:#?}") };
+    let label = |it: &Value| it["metadata"]["labels"]["pod-security.kubernetes.io/enforce"].clone();
+    assert_eq!(label(namespace), label(&object("Namespace", &["namespace.create=true"])));
+    assert_eq!(release["spec"]["chart"]["spec"]["chart"], "deploy/chart");
+    let values = release["spec"]["values"].as_object().expect("values");
+    let settings: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let set = object("DaemonSet", &settings);
+    let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(*image, format!("{}@{digest}", name("REGISTRY")));
+    assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], "10%");
 }
 
 #[test]
