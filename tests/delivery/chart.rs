@@ -64,14 +64,15 @@ fn number(port: &Value) -> u64 {
 }
 
 #[test]
-fn the_examples_of_policies_for_hosts_are_about_the_port_of_the_chart() {
-    let port = file("values.yaml")["port"].as_u64().expect("a port");
-    for (name, kind, times) in
-        [("calico-host-policy", "GlobalNetworkPolicy", 2), ("cilium-host-policy", "CiliumClusterwideNetworkPolicy", 2)]
+fn the_examples_of_policies_for_hosts_are_about_the_ports_of_the_chart() {
+    let values = file("values.yaml");
+    let both = [&values["port"], &values["guard"]["port"]].map(number);
+    for (name, kind) in
+        [("calico-host-policy", "GlobalNetworkPolicy"), ("cilium-host-policy", "CiliumClusterwideNetworkPolicy")]
     {
         let policy = file(&format!("../examples/{name}.yaml"));
         assert_eq!(policy["kind"], kind);
-        assert_eq!(ports(&policy["spec"]), vec![port; times], "{name}");
+        assert_eq!(ports(&policy["spec"]), [both; 2].concat(), "{name}");
     }
 }
 
