@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_cluster::{Resource, WatchTiming};
+use serde_json::Value;
 
 const READ: [&str; 18] = [
     "ARCHITECTURE.md",
@@ -212,10 +213,16 @@ fn the_supported_versions_are_those_that_tests_run() {
     modules.insert("tests/lab".to_owned());
     assert_eq!(folders, modules, "SUPPORT.md has a row for the program of each module");
 
+    let json = |path: &str| serde_json::from_str::<Value>(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let [read, drawn] = row("Grafana");
+    assert_eq!(versions(&read), [json("dashboards/fleet.json")["schemaVersion"].to_string()]);
+    let drawing = json("tests/pictures/package.json")["dependencies"]["@grafana/ui"].take();
+    assert_eq!(versions(&drawn), [drawing.as_str().expect("a version")]);
+
     let script = text("tests/lab/before");
     let commit = script.lines().find_map(|line| line.strip_prefix("commit=")).expect("a commit");
     let [_, before] = row("plugin and agents");
-    assert_eq!(before, format!("the program of commit {}", &commit[..8]));
+    assert_eq!(before, format!("the present program with the program of commit {}", &commit[..8]));
 }
 
 #[test]
