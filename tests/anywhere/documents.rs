@@ -213,7 +213,8 @@ fn the_supported_versions_are_those_that_tests_run() {
     modules.insert("tests/lab".to_owned());
     assert_eq!(folders, modules, "SUPPORT.md has a row for the program of each module");
 
-    let json = |path: &str| serde_json::from_str::<Value>(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let json =
+        |path: &str| serde_json::from_str::<Value>(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let [read, drawn] = row("Grafana");
     assert_eq!(versions(&read), [json("dashboards/fleet.json")["schemaVersion"].to_string()]);
     let drawing = json("tests/pictures/package.json")["dependencies"]["@grafana/ui"].take();
