@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{
-    helm::{image, object, objects, render, run, try_render},
-    names::name,
-};
+use crate::helm::{image, object, objects, render, run, try_render};
 
 const PROFILES: [&str; 3] = [r#"profile="minimal""#, r#"profile="attribution""#, r#"profile="netfilter""#];
 
@@ -312,7 +309,7 @@ fn the_objects_for_flux_in_the_page_about_the_installation_fit_the_chart() {
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let set = object("DaemonSet", &settings);
     let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert_eq!(*image, format!("{}@{digest}", name("REGISTRY")));
+    assert_eq!(*image, format!("registry.example/portreeve@{digest}"));
     assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], "10%");
 }
 
