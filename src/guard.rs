@@ -22,7 +22,9 @@ use portreeve_rules::NodeGuard;
 
 const RECORD: &str = "/run/portreeve/guard.json";
 
+// The guard refuses `--snapshot`, because it is about this node.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("snapshots", |arg| arg.hide(true)))]
 pub(super) struct Args {
     #[command(flatten)]
     sources: Sources,
@@ -41,7 +43,7 @@ pub(super) struct Args {
     /// The guard's record of its own ports. A lock beside it allows one guard for each file
     #[arg(long, value_name = "FILE", default_value = RECORD)]
     state: PathBuf,
-    /// The directory of the kernel's network settings. In a container, /proc/sys is read-only: mount the node's here
+    /// The directory with the file ipv4/ip_local_reserved_ports. In a container, /proc/sys is read-only: mount the node's file here. All other settings are read below --host-root
     #[arg(long, value_name = "DIR", default_value = "/proc/sys/net")]
     sysctls: PathBuf,
     /// Answer over HTTP with /metrics and /healthz
@@ -179,7 +181,11 @@ fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCod
         for (number, reason) in by_class(&plan.left_out) {
             writeln!(out, "no room {number:<5}  {reason}")?;
         }
-        if plan.add.is_empty() && plan.remove.is_empty() {
+        let is_as_wanted = plan.add.is_empty() && plan.remove.is_empty();
+        if is_as_wanted && plan.reserved.is_empty() && plan.left_out.is_empty() {
+            let range = bound.range;
+            writeln!(out, "nothing to change: no known port that this node needs is in ip_local_port_range {range}")?;
+        } else if is_as_wanted {
             writeln!(out, "nothing to change: {} ports that this node needs are reserved", plan.reserved.len())?;
         }
         Ok(())
@@ -228,7 +234,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
     use portreeve_rules::GuardRun;
 
     #[derive(Debug, clap::Parser)]
@@ -247,6 +253,12 @@ mod tests {
         }
         assert_eq!(bind(&["--bind=refuse"]), Some(OnBind::Refuse));
         assert_eq!(bind(&["--bind=on"]), None);
+    }
+
+    #[test]
+    fn the_help_has_no_flag_that_a_guard_always_refuses() {
+        let help = Line::command().render_long_help().to_string();
+        assert!(help.contains("--services") && !help.contains("--snapshot"), "{help}");
     }
 
     #[test]

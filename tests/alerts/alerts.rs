@@ -145,6 +145,31 @@ fn each_alert_has_its_page_and_no_page_is_left_over() {
     assert_eq!(there.collect::<BTreeSet<_>>(), wanted);
 }
 
+/// Users copy this part of the configuration of Alertmanager.
+#[test]
+fn the_runbooks_group_and_inhibit_by_labels_that_the_alerts_have() {
+    let page = text("docs/runbooks/README.md");
+    let (_, part) = page.split_once("```yaml\n").expect("the part");
+    let (part, _) = part.split_once("```").expect("its end");
+    let part: Value = serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{part}: {error}"));
+    let labels = |rule: &Value| Query::of(word(rule, "expr")).grouped;
+    let alerts = rules(FILES[0]);
+    for kind in ["source_matchers", "target_matchers"] {
+        let matcher = part["inhibit_rules"][0][kind][0].as_str().expect("a matcher");
+        let alert = alerts.iter().find(|rule| matcher == format!("alertname=\"{}\"", word(rule, "alert")));
+        let known = labels(alert.unwrap_or_else(|| panic!("no alert for {matcher}")));
+        for used in [&part["route"]["routes"][0]["group_by"], &part["inhibit_rules"][0]["equal"]] {
+            for label in used.as_array().expect("labels") {
+                assert!(known.contains(label.as_str().expect("a label")), "{matcher} has no {label}");
+            }
+        }
+    }
+    for rule in &alerts {
+        assert!(word(rule, "alert").starts_with("Portreeve"), "the route leaves out {rule}");
+        assert!(!labels(rule).contains("namespace"), "the page denies this label: {rule}");
+    }
+}
+
 #[test]
 fn whatever_rule_an_alert_names_its_page_is_there() {
     let mut seen = 0;

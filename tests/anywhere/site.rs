@@ -167,6 +167,7 @@ fn the_part_about_every_node_begins_with_links_to_values_rights_upgrade_and_remo
     let parts = tree(&text("docs/SUMMARY.md"));
     let (_, pages) = parts.iter().find(|(part, _)| part == "Run it on every node").expect("the part");
     assert_eq!(pages[0], "every-node.md");
+    assert!(text("docs/README.md").contains("](every-node.md)"), "the first page leads to it");
     let page = text("docs/every-node.md");
     for place in
         ["chart/README.md#values", "settings.md#rights-on-the-node", "install.md#upgrade", "install.md#removal"]

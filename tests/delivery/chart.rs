@@ -61,14 +61,15 @@ fn number(port: &Value) -> u64 {
 }
 
 #[test]
-fn the_examples_of_policies_for_hosts_are_about_the_port_of_the_chart() {
-    let port = file("values.yaml")["port"].as_u64().expect("a port");
-    for (name, kind, times) in
-        [("calico-host-policy", "GlobalNetworkPolicy", 2), ("cilium-host-policy", "CiliumClusterwideNetworkPolicy", 2)]
+fn the_examples_of_policies_for_hosts_are_about_the_ports_of_the_chart() {
+    let values = file("values.yaml");
+    let both = [&values["port"], &values["guard"]["port"]].map(number);
+    for (name, kind) in
+        [("calico-host-policy", "GlobalNetworkPolicy"), ("cilium-host-policy", "CiliumClusterwideNetworkPolicy")]
     {
         let policy = file(&format!("../examples/{name}.yaml"));
         assert_eq!(policy["kind"], kind);
-        assert_eq!(ports(&policy["spec"]), vec![port; times], "{name}");
+        assert_eq!(ports(&policy["spec"]), [both; 2].concat(), "{name}");
     }
 }
 
@@ -290,6 +291,26 @@ fn no_pod_waits_for_a_node_on_which_no_agent_can_run() {
         left_out,
         wanted.map(|(key, value)| (word(key), word(value))).each_ref().map(|(key, value)| (key, value))
     );
+}
+
+#[test]
+fn the_objects_for_flux_in_the_page_about_the_installation_fit_the_chart() {
+    let page = std::fs::read_to_string("docs/install.md").expect("the page");
+    let (_, block) = page.split_once("```yaml\n").expect("the objects");
+    let (block, _) = block.split_once("```").expect("their end");
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let parts = objects(&block.replace("sha256:...", &digest));
+    let [namespace, release] = &parts[..] else { panic!("{parts:#?}") };
+    let label = |it: &Value| it["metadata"]["labels"]["pod-security.kubernetes.io/enforce"].clone();
+    assert_eq!(label(namespace), label(&object("Namespace", &["namespace.create=true"])));
+    assert_eq!(release["spec"]["chart"]["spec"]["chart"], "deploy/chart");
+    let values = release["spec"]["values"].as_object().expect("values");
+    let settings: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let set = object("DaemonSet", &settings);
+    let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(*image, format!("registry.example/portreeve@{digest}"));
+    assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], "10%");
 }
 
 #[test]

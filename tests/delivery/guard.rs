@@ -131,6 +131,19 @@ fn its_pods_are_not_taken_for_agents() {
 }
 
 #[test]
+fn it_runs_on_the_nodes_of_both_selectors_and_agents_stay_on_theirs() {
+    let selector = |objects: &[Value]| of(objects, "DaemonSet")["spec"]["template"]["spec"]["nodeSelector"].clone();
+    let few = r#"guard={"enabled":true,"nodeSelector":{"pool":"canary"}}"#;
+    let added = added(&[few]);
+    assert_eq!(selector(&added), json!({"kubernetes.io/os": "linux", "pool": "canary"}));
+    assert!(!added.iter().any(|it| it["metadata"]["name"] == "portreeve"), "the agents do not change: {added:#?}");
+    assert_eq!(selector(&self::added(&[few, "nodeSelector=null"])), json!({"pool": "canary"}));
+    let none = r#"guard={"enabled":true,"nodeSelector":{"kubernetes.io/os":"windows"}}"#;
+    let refused = try_render(&[none]).expect_err("no node has both values of a label");
+    assert!(refused.contains("guard.nodeSelector: kubernetes.io/os is \"windows\", and nodeSelector"), "{refused}");
+}
+
+#[test]
 fn its_values_are_checked() {
     for wrong in [
         r#"guard={"enabled":1}"#,
@@ -141,6 +154,7 @@ fn its_values_are_checked() {
         r#"guard={"stale":0}"#,
         r#"guard={"stale":3601}"#,
         r#"guard={"cgroup":"system.slice"}"#,
+        r#"guard={"nodeSelector":{"pool":1}}"#,
     ] {
         try_render(&[wrong]).expect_err(wrong);
     }

@@ -188,6 +188,15 @@ fn a_dry_run_prints_each_change_and_a_guard_may_run_beside_it() {
 }
 
 #[test]
+fn a_dry_run_names_the_range_if_it_has_no_port_of_the_node() {
+    let stage = overlapping();
+    sysctl("net.ipv4.ip_local_port_range", "32768 60999");
+    let (code, plan, err) = guard(&stage, &["--dry-run"]);
+    let none = "nothing to change: no known port that this node needs is in ip_local_port_range 32768-60999\n";
+    assert_eq!((code, plan.as_str()), (0, none), "{err}");
+}
+
+#[test]
 fn an_entry_that_was_there_before_or_that_another_program_writes_too_stays() {
     let stage = overlapping();
     set_list("2703,30080");

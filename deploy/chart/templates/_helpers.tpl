@@ -66,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What the pods of agent and guard have in common: the network, the nodes, the image. */}}
+{{/* What the pods of agent and guard have in common: the network, the nodes, the image. `moreLabelsOfNodes` is only of the guard. */}}
 {{- define "portreeve.pod" -}}
 automountServiceAccountToken: true
 enableServiceLinks: false
@@ -81,7 +81,7 @@ hostNetwork: true
 # The pod uses the node's own resolver, because the cluster's DNS does not work behind a broken Service.
 dnsPolicy: Default
 terminationGracePeriodSeconds: 5
-{{- with .Values.nodeSelector }}
+{{- with merge (dict) (.moreLabelsOfNodes | default dict) (.Values.nodeSelector | default dict) }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}

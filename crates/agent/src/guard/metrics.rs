@@ -112,6 +112,8 @@ fn of_hook(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{
         BindMode,
@@ -141,6 +143,13 @@ mod tests {
         assert!(text.contains("portreeve_guard_cluster_view_age_seconds 9"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(!text.lines().any(|line| line.starts_with("portreeve_guard_bind")), "no hook was asked for: {text}");
+    }
+
+    /// Every client that reaches the guard's port can read the metrics.
+    #[test]
+    fn no_label_of_the_guards_metrics_has_a_name_that_a_user_chose() {
+        let labels: BTreeSet<&str> = GUARD_METRICS.iter().flat_map(|metric| metric.labels).copied().collect();
+        assert_eq!(labels, BTreeSet::from(["answer", "mode", "reason"]));
     }
 
     #[test]

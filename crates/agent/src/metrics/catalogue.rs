@@ -7,7 +7,7 @@ pub(crate) struct Metric {
     /// The name. The name of a counter does not contain `_total` here.
     pub(crate) name: &'static str,
     pub(super) kind: MetricType,
-    pub(super) labels: &'static [&'static str],
+    pub(crate) labels: &'static [&'static str],
     pub(super) help: &'static str,
 }
 
