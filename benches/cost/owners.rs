@@ -1,4 +1,4 @@
-//! Finds the process that has a NodePort, among many descriptors.
+//! The time to find the process that has a NodePort, on a machine with many file descriptors.
 
 use std::collections::BTreeSet;
 

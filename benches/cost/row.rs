@@ -14,7 +14,7 @@ pub struct Spread {
 
 impl Spread {
     /// # Panics
-    /// If there are no measurements.
+    /// Panics if there are no measurements.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -113,7 +113,7 @@ pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
 }
 
 /// # Panics
-/// If promtool is not installed: no other program can check the rules.
+/// Panics if promtool is not installed: no other program can check the rules.
 pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("promtool, of Debian's package prometheus: {error}"));

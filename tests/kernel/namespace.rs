@@ -14,7 +14,7 @@ pub struct Namespace {
 
 impl Namespace {
     /// # Panics
-    /// If this process does not have the capability CAP_SYS_ADMIN.
+    /// Panics if this process does not have the capability CAP_SYS_ADMIN.
     pub fn enter() -> Self {
         let before = File::open("/proc/thread-self/ns/net").expect("this thread's network namespace");
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests of the kernel make network namespaces: run them as root");

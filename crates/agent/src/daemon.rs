@@ -59,7 +59,7 @@ const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 /// SIGUSR1, the agent logs its state.
 ///
 /// # Errors
-/// If the agent cannot load the configuration, or cannot start its runtime, a thread or a signal handler.
+/// Fails if the agent cannot load the configuration, or cannot start its runtime, a thread or a signal handler.
 pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
     let load: Box<Load> = Box::new(move || {
         let config = load()?;

@@ -28,7 +28,7 @@ const LONGEST: usize = 4096;
 /// Succeeds if an agent listens at the socket `path` and reports that it is alive.
 ///
 /// # Errors
-/// If the agent gives another answer, if no answer comes in time, or if the socket belongs to another user.
+/// Fails if the agent gives another answer, if no answer comes in time, or if the socket belongs to another user.
 pub fn probe(path: &Path) -> anyhow::Result<()> {
     probe_within(path, PATIENCE)
 }

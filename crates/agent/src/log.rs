@@ -74,7 +74,7 @@ impl Log {
     /// Starts logging to standard error.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// Fails if the system has no thread left.
     pub fn start(style: LogStyle, colour: bool) -> io::Result<Self> {
         let (log, lines) = Self::to(LogQueue::to(stderr())?, style, colour);
         tracing_subscriber::registry().with(lines).init();

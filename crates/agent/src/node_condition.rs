@@ -185,8 +185,8 @@ impl Pace {
         *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
     }
 
-    /// The wait doubles after each failure, and is at least as long as the server requests. A random part can double
-    /// the wait, so that agents send their next requests at different times.
+    /// The wait doubles after each failure. The server can request a longer wait. A random part can double the wait, so
+    /// that agents send their next requests at different times.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;
         let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);

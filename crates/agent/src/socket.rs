@@ -51,7 +51,7 @@ impl Drop for SocketFile {
 /// an ended agent of this user. The function refuses other files, and does not follow links.
 ///
 /// # Errors
-/// If another file or a listening socket has this path, or if the directory cannot be written to.
+/// Fails if another file or a listening socket has this path, or if the directory cannot be written to.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

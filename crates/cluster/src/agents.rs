@@ -114,7 +114,7 @@ impl Agents {
     /// Connects to the API server. If `impersonation` names a user, the requests are made as this user.
     ///
     /// # Errors
-    /// If the credentials cannot be used.
+    /// Fails if the credentials cannot be used.
     pub async fn connect(access: &Access, impersonation: &Impersonation, place: AgentPlace) -> Result<Self, Gap> {
         let login = Access { request_timeout: access.request_timeout.max(LOGIN), ..access.clone() };
         let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
@@ -128,7 +128,7 @@ impl Agents {
     /// pods.
     ///
     /// # Errors
-    /// If the API server does not list the pods.
+    /// Fails if the API server does not list the pods.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
         let mut agents = self.pods_with(&selector).await?;
@@ -144,7 +144,7 @@ impl Agents {
     /// The nodes on which a pod of a guard is Ready, according to the API server.
     ///
     /// # Errors
-    /// If the API server does not list the pods.
+    /// Fails if the API server does not list the pods.
     pub async fn guarded_nodes(&self) -> Result<BTreeSet<String>, Gap> {
         let guards = self.pods_with(GUARD_LABEL).await?;
         Ok(guards.into_iter().filter(|guard| guard.is_ready).map(|guard| guard.node).collect())
@@ -189,8 +189,8 @@ impl Agents {
     /// The EndpointSlices of all Services with these names. The user may lack the right to list EndpointSlices.
     ///
     /// # Errors
-    /// If the API server does not list the EndpointSlices, or if one EndpointSlice cannot be used. Also if a name is
-    /// not valid, or if there are too many names.
+    /// Fails if the API server does not list the EndpointSlices, or if one EndpointSlice cannot be used. Also if a name
+    /// is not valid, or if there are too many names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         if names.len() > NAMES || !names.iter().all(|name| names::is_label(name)) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());

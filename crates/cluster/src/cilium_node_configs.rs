@@ -33,8 +33,8 @@ const PATHS: [&str; 2] = [
 /// The settings that apply to `node`. Empty if the cluster has no CiliumNodeConfigs.
 ///
 /// # Errors
-/// If the settings cannot be known. Returns `Ok(Err(why))` if the cluster has CiliumNodeConfigs, but this node's name
-/// is not known.
+/// Fails if the settings cannot be known. Returns `Ok(Err(why))` if the cluster has CiliumNodeConfigs, but this node's
+/// name is not known.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<NodeSettings, String>, Error> {
     let Some(configs) = list(server).await? else { return Ok(Ok(NodeSettings::default())) };
     let mut configs: Vec<_> = configs.into_iter().filter_map(Selected::of).collect();

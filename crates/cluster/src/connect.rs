@@ -190,7 +190,7 @@ fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, String> {
 /// `proxy-url` in the files sets a proxy here.
 ///
 /// # Errors
-/// If the context does not exist, if a file in the context cannot be read, or if the server is no URL.
+/// Fails if the context does not exist, if a file in the context cannot be read, or if the server is no URL.
 pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     let names: Vec<&str> = merged.contexts.iter().map(|it| it.name.as_str()).collect();
     if let Some(name) = context.as_deref().filter(|name| !names.contains(name)) {
@@ -265,7 +265,7 @@ fn without_user(url: Uri) -> Uri {
 /// Returns the time until which the token is valid. A plug-in remains in `user` only if the plug-in must be run.
 ///
 /// # Errors
-/// If a token cannot be sent in a header. For this token, the client library would panic.
+/// Fails if a token cannot be sent in a header. For this token, the client library would panic.
 pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     if let Some(provider) = user.auth_provider.take() {
         let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");

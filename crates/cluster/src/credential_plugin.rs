@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 20;
 /// longer waits.
 ///
 /// # Errors
-/// If the output is not usable. The error names the plug-in, and contains no token.
+/// Fails if the output is not usable. The error names the plug-in, and contains no token.
 pub(super) async fn run(user: &mut AuthInfo, within: Duration) -> Result<Option<Timestamp>, String> {
     let Some(exec) = user.exec.take() else { return Ok(None) };
     let late = |_| Err(format!("returned {NO_ANSWER} within {} s", within.as_secs_f32()));

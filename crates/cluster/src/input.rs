@@ -61,7 +61,7 @@ impl Input {
     /// Opens the input. If the input is a pipe, the function does not wait until a program opens the other end.
     ///
     /// # Errors
-    /// If the input cannot be opened, is a directory, or is not accepted.
+    /// Fails if the input cannot be opened, is a directory, or is not accepted.
     pub fn open(&self, accepted: Accepted) -> io::Result<OpenInput> {
         let file = match self {
             Self::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?),

@@ -90,7 +90,7 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
 /// blocks: do not call it on an async runtime.
 ///
 /// # Errors
-/// If the operating system has no resources left to wait for an API server.
+/// Fails if the operating system has no resources left to wait for an API server.
 pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> io::Result<ClusterFacts> {
     Ok(read_with_namespace(source, node, hostname)?.0)
 }

@@ -59,8 +59,8 @@ impl ReaderToken {
     /// A token for a request to the agent of this node. A token is used again until its age is [`USED`].
     ///
     /// # Errors
-    /// If the API server issues no token. The user may lack the right to request a token, or the ServiceAccount may not
-    /// exist.
+    /// Fails if the API server issues no token. The user may lack the right to request a token, or the ServiceAccount
+    /// may not exist.
     pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
         {
             let known = self.known();

@@ -62,7 +62,7 @@ impl Reviewer {
     /// `nonResourceURL`, not a resource.
     ///
     /// # Errors
-    /// If the API server does not answer, or refuses the review. The error is one line for a person.
+    /// Fails if the API server does not answer, or refuses the review. The error is one line for a person.
     pub async fn review(&self, token: &str, node: &str, path: &str) -> Result<Review, String> {
         let wanted = audience(node);
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };

@@ -88,7 +88,7 @@ impl Node {
     /// mappings, the first overrides the others.
     ///
     /// # Errors
-    /// If the value is neither a mapping nor a list of mappings.
+    /// Fails if the value is neither a mapping nor a list of mappings.
     pub(crate) fn into_merged(self) -> Result<Vec<(String, Self)>, String> {
         let mappings = match self.value {
             Value::List(items) => items.into_iter().map(|it| it.value).rev().collect(),

@@ -683,7 +683,7 @@ impl<'a> Round<'a> {
         let answers = |it: &Socket| answers(it, place, interfaces);
         let gets = |it: &Socket| match it.serves(Family::of(place.1.ip)) {
             None if answers(&Socket { v6only: Some(false), ..it.clone() }) != Ok(false) => Err(v6only_unknown(it)),
-            // If this socket gets the connection, the packet is on the device of both sockets.
+            // `socket` only matters if `socket` gets the packet. Then the packet is on the device of `socket`.
             _ => answers(it).or_else(|gap| if it.device == socket.device { Ok(true) } else { Err(gap) }),
         };
         let all = preferred(place.1.ip).chain(everywhere.iter().copied()).map(gets).filter(|it| *it != Ok(false));

@@ -354,8 +354,8 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The need for kube-proxy's health port: the default port, if no source names a port. The result is empty if the
-/// health server is turned off.
+/// Returns the need for kube-proxy's health port. If no source names the port, the result has the default port. The
+/// result is empty if the health server is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {

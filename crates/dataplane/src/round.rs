@@ -71,7 +71,7 @@ impl<'r, T> Fact<'r, T> {
     /// The fact.
     ///
     /// # Errors
-    /// The [`Gap`] if the input was not read.
+    /// Returns the [`Gap`] if the input was not read.
     pub fn get(self) -> Result<&'r T, Gap> {
         self.0
     }

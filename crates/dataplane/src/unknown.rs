@@ -1,7 +1,7 @@
 //! An unknown data plane: the proxy did not answer, and no configuration names its mode.
 //!
-//! A verdict is certain only if the verdict is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane
-//! has a link on the node, the verdict must be equal for this data plane too.
+//! A verdict is certain only if every mode of kube-proxy gives the same verdict. If the node has a link of Cilium or of
+//! an unmeasured data plane, Cilium or the unmeasured data plane must give the same verdict too.
 
 use super::{
     cilium,

@@ -211,7 +211,7 @@ impl Sysctls {
     /// The ports that the kernel chooses for connections: the ephemeral port range without the reserved ports.
     ///
     /// # Errors
-    /// If the range or the reserved ports were not read.
+    /// Fails if the range or the reserved ports were not read.
     pub fn ephemeral_ports(&self) -> Result<PortSet, Gap> {
         Ok(PortSet::from(*self.ip_local_port_range.get()?).minus(self.ip_local_reserved_ports.get()?))
     }

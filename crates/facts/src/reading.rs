@@ -29,7 +29,7 @@ impl<T> Reading<T> {
     ///
     /// # Errors
     ///
-    /// The [`Gap`] if the fact was not read.
+    /// Returns the [`Gap`] if the fact was not read.
     pub fn get(&self) -> Result<&T, Gap> {
         match self {
             Self::Seen(fact) => Ok(fact),
@@ -100,7 +100,7 @@ pub enum Unread {
 ///
 /// # Errors
 ///
-/// The [`Gap`], if the fact was requested.
+/// Returns the [`Gap`], if the fact was requested.
 pub fn if_requested<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),

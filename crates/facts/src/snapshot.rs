@@ -254,7 +254,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// If neither source was read. The error is the reason why the proxy did not answer.
+    /// Fails if neither source was read. The error is the reason why the proxy did not answer.
     pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
@@ -264,8 +264,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// If neither source was read. The error is the reason why the proxy did not answer. If no proxy answers, and the
-    /// reading of the cluster's settings failed, the error is this failure.
+    /// Fails if neither source was read. The error is the reason why the proxy did not answer. If no proxy answers, and
+    /// the reading of the cluster's settings failed, the error is this failure.
     pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
         let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),

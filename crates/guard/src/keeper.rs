@@ -139,7 +139,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// nothing.
     ///
     /// # Errors
-    /// If the list cannot be watched.
+    /// Fails if the list cannot be watched.
     pub fn watch(&mut self) -> Result<(), GuardError> {
         self.list.watch()
     }
@@ -147,8 +147,8 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// Adds missing ports. If a removal is due, also removes ports that are no longer wanted.
     ///
     /// # Errors
-    /// If a file cannot be read or written. The record and the list then have the state before or after one of the
-    /// changes.
+    /// Fails if a file cannot be read or written. The record and the list then have the state before or after one of
+    /// the changes.
     pub fn keep(&mut self, wanted: &Wanted, bound: Bound, now: Instant) -> Result<Kept, GuardError> {
         let (mut state, last, mut kept) = self.see()?;
         let wanted = self.remembered(wanted, &state.ours, now);
@@ -248,7 +248,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// Removes the guard's entries from the list, and deletes the record.
     ///
     /// # Errors
-    /// If a file cannot be read or written, as in [`Self::keep`].
+    /// Fails if a file cannot be read or written, as in [`Self::keep`].
     pub fn release(&mut self) -> Result<Kept, GuardError> {
         let (mut state, _, mut kept) = self.see()?;
         for _ in 0..ATTEMPTS {
@@ -268,7 +268,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// next process cannot notice this write.
     ///
     /// # Errors
-    /// If a file cannot be read or written, as in [`Self::keep`].
+    /// Fails if a file cannot be read or written, as in [`Self::keep`].
     pub fn finish(&mut self) -> Result<(), GuardError> {
         self.was_written |= self.list.was_written();
         if self.was_written && self.record.is_some() {

@@ -22,19 +22,19 @@ pub trait List {
     /// The present list.
     ///
     /// # Errors
-    /// If the list cannot be read.
+    /// Fails if the list cannot be read.
     fn read(&mut self) -> Result<PortSet, GuardError>;
 
     /// Checks that the list can be written. Does not change the list.
     ///
     /// # Errors
-    /// If the list cannot be written.
+    /// Fails if the list cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
     /// Lets [`Self::was_written`] notice writes of other programs from now on. A second call changes nothing.
     ///
     /// # Errors
-    /// If the list cannot be watched.
+    /// Fails if the list cannot be watched.
     fn watch(&mut self) -> Result<(), GuardError>;
 
     /// Whether another program wrote the list since the last call, even if the write changed no port. Always false
@@ -45,14 +45,14 @@ pub trait List {
     /// added. An entry can get lost only if two programs add entries within a microsecond.
     ///
     /// # Errors
-    /// If the list cannot be read or written.
+    /// Fails if the list cannot be read or written.
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
     /// If the list equals `expected` and another program did not write it, replaces the list by the ports in `first`
-    /// and `then`. Returns whether the list was replaced. A long list is written in parts: first the parts of `first`.
+    /// and `then`. Returns whether the list was replaced. A long list needs several writes: the ports in `first` are written before the ports in `then`.
     ///
     /// # Errors
-    /// If the list cannot be read or written.
+    /// Fails if the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
     /// Whether the guard can write these ports in one part. If the guard writes only one part, other processes see

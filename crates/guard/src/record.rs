@@ -37,7 +37,7 @@ impl Place {
     /// The present boot of the node, and the network namespace of this thread.
     ///
     /// # Errors
-    /// If the boot id or the namespace cannot be read.
+    /// Fails if the boot id or the namespace cannot be read.
     pub fn below(host_root: &Path) -> Result<Self, GuardError> {
         let failed = |path: &Path, error| GuardError::Read { path: path.to_owned(), error };
         let path = host_root.join("proc/sys/kernel/random/boot_id");
@@ -120,32 +120,32 @@ pub trait Store {
     /// record since the last check.
     ///
     /// # Errors
-    /// If another guard has the lock now, or if the lock cannot be checked.
+    /// Fails if another guard has the lock now, or if the lock cannot be checked.
     fn hold(&mut self) -> Result<bool, GuardError>;
 
     /// The record. `None` if there is no record. A record that cannot be parsed is moved to another file, and the
     /// returned text has the reason and the new path.
     ///
     /// # Errors
-    /// If the record cannot be read, or belongs to another network namespace.
+    /// Fails if the record cannot be read, or belongs to another network namespace.
     fn load(&mut self, place: &Place) -> Result<Option<Result<Record, String>>, GuardError>;
 
     /// Notes that a run just succeeded.
     ///
     /// # Errors
-    /// If the note cannot be written.
+    /// Fails if the note cannot be written.
     fn renew(&mut self) -> Result<(), GuardError>;
 
     /// Replaces the record. When the function returns, the new record is on the disk.
     ///
     /// # Errors
-    /// If the record cannot be written.
+    /// Fails if the record cannot be written.
     fn save(&mut self, record: &Record) -> Result<(), GuardError>;
 
     /// Removes the record.
     ///
     /// # Errors
-    /// If the record cannot be removed.
+    /// Fails if the record cannot be removed.
     fn clear(&mut self) -> Result<(), GuardError>;
 }
 
@@ -164,7 +164,7 @@ impl Files {
     /// Makes the directory, and takes the lock.
     ///
     /// # Errors
-    /// If another guard has the lock, or if the lock file cannot be made.
+    /// Fails if another guard has the lock, or if the lock file cannot be made.
     pub fn lock(path: PathBuf) -> Result<Self, GuardError> {
         take(&beside(&path, ".lock")).map(|lock| Self { path, lock })
     }
@@ -207,8 +207,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 /// guard started. `None` if no process holds the lock.
 ///
 /// # Errors
-/// If the lock file cannot be read. Only root may read the file, because a process that can read it can also hold the
-/// lock.
+/// Fails if the lock file cannot be read. Only root may read the file, because a process that can read it can also hold
+/// the lock.
 pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     let lock_path = beside(record, ".lock");
     let failed = |error| GuardError::Lock { path: lock_path.clone(), error };
@@ -260,7 +260,7 @@ fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
 /// Reads a record. `None` if there is no file. If the record cannot be parsed, returns the reason.
 ///
 /// # Errors
-/// If the file cannot be read, or if the record belongs to another network namespace.
+/// Fails if the file cannot be read, or if the record belongs to another network namespace.
 pub fn read_record(path: &Path, place: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
     let failed = |error| GuardError::ReadRecord { path: path.to_owned(), error };
     let file = match open(OpenOptions::new().read(true), path) {

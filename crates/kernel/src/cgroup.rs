@@ -82,7 +82,7 @@ impl Cgroups {
     /// The directory at which the hierarchy is mounted.
     ///
     /// # Errors
-    /// If no cgroup2 hierarchy is mounted.
+    /// Fails if no cgroup2 hierarchy is mounted.
     pub fn mount(&self) -> Result<&Path, Gap> {
         self.mount.as_deref().map_err(Clone::clone)
     }

@@ -36,7 +36,7 @@ impl Sockets {
     /// count.
     ///
     /// # Errors
-    /// If TCP or UDP cannot be read, or if a result was not requested, the result is a [`Gap`].
+    /// Fails if TCP or UDP cannot be read, or if a result was not requested, the result is a [`Gap`].
     pub fn connections(
         &self,
         clients: Option<&PortSet>,

@@ -109,7 +109,7 @@ impl Sums {
     /// The sums.
     ///
     /// # Errors
-    /// If a count is missing.
+    /// Fails if a count is missing.
     pub fn finish(&self, net: &Path) -> Result<SockStat, Gap> {
         match *self {
             Self {

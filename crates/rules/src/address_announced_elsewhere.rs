@@ -75,7 +75,7 @@ impl<'a> Announcer<'a> {
     /// The name of the Node that the annotation means.
     ///
     /// # Errors
-    /// If no Node has this name: the Node may be deleted, or its host may have another name.
+    /// Fails if no Node has this name: the Node may be deleted, or its host may have another name.
     fn node(&self, nodes: &'a [Arc<Node>]) -> Result<&'a str, Gap> {
         let Self { service, host } = self;
         let node = nodes.iter().filter(|node| self.is(node)).min_by_key(|node| (node.name != *host, &node.name));

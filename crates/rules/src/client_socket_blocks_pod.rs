@@ -83,7 +83,7 @@ impl Network<'_> {
     /// connected to.
     ///
     /// # Errors
-    /// If the peer may be an unread Service.
+    /// Fails if the peer may be an unread Service.
     fn leads_to_server(&self, socket: &Socket) -> Result<bool, Gap> {
         let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();

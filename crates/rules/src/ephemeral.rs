@@ -56,7 +56,7 @@ impl EphemeralPorts {
     /// belongs to a client.
     ///
     /// # Errors
-    /// If the result depends on the range, and the range was not read.
+    /// Fails if the result depends on the range, and the range was not read.
     pub(super) fn may_be_client(&self, socket: &Socket) -> Result<bool, Gap> {
         if !is_unconnected(socket) {
             return Ok(false);
@@ -76,7 +76,7 @@ impl EphemeralPorts {
     /// Whether the kernel may have chosen this port for an open socket.
     ///
     /// # Errors
-    /// If the range or the reserved ports were not read.
+    /// Fails if the range or the reserved ports were not read.
     pub(super) fn gave(&self, port: u16) -> Result<bool, Gap> {
         self.of_sockets.as_ref().map(|ports| ports.contains(port)).map_err(Gap::clone)
     }

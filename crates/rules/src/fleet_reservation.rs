@@ -94,7 +94,7 @@ impl NodeReservation {
     /// The ports of one node, from its scan and from the known facts about its guard.
     ///
     /// # Errors
-    /// If a range or the list of reserved ports was not read.
+    /// Fails if a range or the list of reserved ports was not read.
     pub fn of(snapshot: &Snapshot, guard: Option<NodeGuard>) -> Result<Self, Gap> {
         let range = snapshot.cluster.node_port_range.get()?.clone();
         let choosable = effective_ephemeral(snapshot)?;
@@ -223,7 +223,8 @@ impl FleetReservation {
     /// One list for all nodes.
     ///
     /// # Errors
-    /// If each possible list leaves a node too few ports for outgoing connections. The error is a sentence for users.
+    /// Fails if each possible list leaves a node too few ports for outgoing connections. The error is a sentence for
+    /// users.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
@@ -242,7 +243,7 @@ impl FleetReservation {
     /// One list for all nodes, short enough for one write to `ip_local_reserved_ports`.
     ///
     /// # Errors
-    /// If no list is possible, or if the list is too long for one write. The error is a sentence for users.
+    /// Fails if no list is possible, or if the list is too long for one write. The error is a sentence for users.
     pub fn writable_list(&self) -> Result<ReservedList, String> {
         let list = self.list()?;
         let length = list.ports.to_string().len();

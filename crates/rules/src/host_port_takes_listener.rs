@@ -242,8 +242,8 @@ impl Node<'_, '_> {
 /// socket on each hostPort does not prove that the process is the runtime. The node may have only one hostPort.
 ///
 /// # Errors
-/// If the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the runtime is
-/// unknown, and the process may be the runtime.
+/// Fails if the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the
+/// runtime is unknown, and the process may be the runtime.
 pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
     let of_runtime = holds_host_ports(runtime_of(round.now));
     let holds = match of_runtime {

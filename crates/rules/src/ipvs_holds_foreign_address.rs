@@ -138,7 +138,7 @@ impl<'a> Known<'a> {
     /// rule reports the address.
     ///
     /// # Errors
-    /// If the owner is not certain. The error names the unread input.
+    /// Fails if the owner is not certain. The error names the unread input.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
         if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());

@@ -51,7 +51,7 @@ pub const ASSUMED_RANGE: &str = "no source names the NodePort range, so Portreev
 /// The NodePort range, if a source names it.
 ///
 /// # Errors
-/// If the range was not read, or is only the assumed default.
+/// Fails if the range was not read, or is only the assumed default.
 pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     let range = snapshot.cluster.node_port_range.get()?;
     if range.source == RangeSource::Assumed {
@@ -80,7 +80,7 @@ impl KnownAllocations<'_> {
     /// Whether a Service has this number.
     ///
     /// # Errors
-    /// If only an unread Service may have the number.
+    /// Fails if only an unread Service may have the number.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
         match (self.allocated.is_some_and(|all| !all.at(port).is_empty()), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
@@ -92,7 +92,7 @@ impl KnownAllocations<'_> {
 /// The numbers that Services have. If no cluster is configured, the result has no numbers.
 ///
 /// # Errors
-/// If Services were requested and not read.
+/// Fails if Services were requested and not read.
 pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAllocations<'r>, Gap> {
     let allocated = match round.allocated().get() {
         Err(_) if !round.now.cluster.configured => None,

@@ -67,7 +67,7 @@ fn is_mostly_a_servers(port: u16) -> bool {
 /// Whether a connection leads to the cluster IP and port of a Service. A cluster IP is never the address of a client.
 ///
 /// # Errors
-/// If an unread Service may have the address. If Services were not requested, the result is false.
+/// Fails if an unread Service may have the address. If Services were not requested, the result is false.
 pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
     if socket.remote_port == 0 {
         return Ok(false);

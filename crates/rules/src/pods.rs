@@ -101,7 +101,7 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
 /// The existing pods. If Pods were not requested, and workloads will make pods, the list is empty.
 ///
 /// # Errors
-/// If the pods could not be read, or if Pods were not requested and no workload will make pods.
+/// Fails if the pods could not be read, or if Pods were not requested and no workload will make pods.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),

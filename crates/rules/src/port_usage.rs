@@ -52,7 +52,7 @@ const OF_CLUSTER: &str = "a server, a pod or a Service of the cluster may need i
 /// Lists the used ports of the range, and the unread input.
 ///
 /// # Errors
-/// If the range is not known.
+/// Fails if the range is not known.
 pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let round = Limits::default().round(snapshot, None);
     let range = snapshot.cluster.node_port_range.get()?.clone();

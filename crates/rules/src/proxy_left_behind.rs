@@ -207,7 +207,7 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 /// The finding if the proxy reports ipvs mode and Services exist, but the kernel has no virtual server.
 ///
 /// # Errors
-/// If the result depends on the unread mode or on unread Services.
+/// Fails if the result depends on the unread mode or on unread Services.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Reported("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {

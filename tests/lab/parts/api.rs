@@ -62,7 +62,7 @@ impl Api {
     /// The body of the answer to a `GET`, even if the server refuses the request.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn answer(&self, path: &str) -> String {
         let request = Request::get(path).body(Body::empty()).expect("a path");
@@ -76,7 +76,7 @@ impl Api {
     /// Creates an object. Returns the stored object, or the reason of the refusal.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn try_create(&self, object: &Value) -> Result<Value, String> {
         self.post(&format!("{}?fieldManager=lab", collection(object)), object)
@@ -101,7 +101,7 @@ impl Api {
     /// Sends an object to a path, and returns the answer, or the reason of the refusal.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn post(&self, path: &str, object: &Value) -> Result<Value, String> {
         self.send("POST", path, "application/json", object)
@@ -110,7 +110,7 @@ impl Api {
     /// Sends an object with a method and a media type to a path.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// Panics if the server does not answer.
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, media_type: &str, object: &Value) -> Result<Value, String> {
         let body = serde_json::to_vec(object).expect("an object");

@@ -43,7 +43,7 @@ struct Finished {
 /// Runs a test's body with the kernel module of ipvs. If this machine lacks the module, the same test runs in a guest.
 ///
 /// # Panics
-/// If the body panics in the guest. The message contains the output of the body.
+/// Panics if the body panics in the guest. The message contains the output of the body.
 #[track_caller]
 pub fn with_ipvs<F: FnOnce()>(body: F) {
     if Path::new("/proc/net/ip_vs").exists() {
@@ -69,7 +69,7 @@ pub fn pass_in_a_guest(program: &str) {
 /// the temporary files of a failed command. API servers run on the machine, outside of the guest.
 ///
 /// # Panics
-/// If no guest can be started.
+/// Panics if no guest can be started.
 fn run(command: &[&str]) -> Finished {
     let directory = Directory::new();
     let kernel = kernel();

@@ -79,7 +79,8 @@ impl Process {
     /// Waits until `probe` returns a value.
     ///
     /// # Panics
-    /// If the program ends, or after 90 seconds (more in a guest). The message contains the end of the program's log.
+    /// Panics if the program ends, or after 90 seconds (more in a guest). The message contains the end of the program's
+    /// log.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.wait_within(PATIENCE, what, probe)

@@ -12,7 +12,7 @@ const VERSIONS: &str = include_str!("../../../tools/versions");
 /// The path of a program.
 ///
 /// # Panics
-/// If no folder has the program: a test without the program would show nothing.
+/// Panics if no folder has the program: a test without the program would show nothing.
 pub fn find(program: &str) -> PathBuf {
     let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();

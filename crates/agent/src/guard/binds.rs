@@ -189,7 +189,7 @@ pub(super) struct Conflict {
 /// longer exists, and a container runtime that holds the hostPort for its pod.
 ///
 /// # Errors
-/// If no rule could judge the bind, because an input was not read.
+/// Fails if no rule could judge the bind, because an input was not read.
 pub(super) fn conflict(
     snapshot: &Snapshot,
     bind: &Bind,

@@ -65,7 +65,7 @@ pub(super) fn ports_of(connections: &BTreeSet<Connection>) -> PortSet {
 /// The outgoing connections that use these ports.
 ///
 /// # Errors
-/// If connections or listeners cannot be read.
+/// Fails if connections or listeners cannot be read.
 pub fn connections_on(host_root: &Path, ports: &PortSet) -> Result<Connections, Gap> {
     connections_in(&Host::at(host_root).read(&query(ports.clone())), ports)
 }

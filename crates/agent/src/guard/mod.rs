@@ -125,7 +125,7 @@ impl GuardConfig {
     /// Takes the lock, so that only one guard runs on a node.
     ///
     /// # Errors
-    /// If another guard runs, or if the files cannot be made.
+    /// Fails if another guard runs, or if the files cannot be made.
     pub fn keeper(&self) -> Result<NodeKeeper, GuardError> {
         let files = Files::lock(self.record.clone())?;
         Ok(Keeper::new(KernelList::below(&self.sysctls), files, Place::below(&self.host_root)?))
@@ -135,7 +135,7 @@ impl GuardConfig {
     /// function takes no lock, because another guard may be running.
     ///
     /// # Errors
-    /// If the list or the record cannot be read.
+    /// Fails if the list or the record cannot be read.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<(Plan, Option<String>), GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
         let place = Place::below(&self.host_root)?;
@@ -151,7 +151,7 @@ impl GuardConfig {
     /// Reads the cluster and the node once.
     ///
     /// # Errors
-    /// If the asynchronous runtime cannot be started.
+    /// Fails if the asynchronous runtime cannot be started.
     pub fn read(&self) -> anyhow::Result<Snapshot> {
         let host = Host::at(&self.host_root);
         let hostname = host.hostname();
@@ -178,7 +178,8 @@ impl GuardConfig {
     /// The ports that the node needs according to this snapshot, and the number of ports that must stay unreserved.
     ///
     /// # Errors
-    /// If the ephemeral port range was not read, because the guard then cannot know which ports need a reservation.
+    /// Fails if the ephemeral port range was not read, because the guard then cannot know which ports need a
+    /// reservation.
     pub fn wanted(&self, snapshot: &Snapshot) -> anyhow::Result<(Wanted, Bound)> {
         let range = *snapshot.kernel.sysctls.ip_local_port_range.get().map_err(|gap| anyhow::anyhow!(gap.detail))?;
         let round: Round<'_> = Limits::default().round(snapshot, None);
@@ -193,7 +194,7 @@ const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 /// if there is no record. The inner error is the reason why the record cannot be parsed.
 ///
 /// # Errors
-/// If the record, its lock or the list cannot be read.
+/// Fails if the record, its lock or the list cannot be read.
 pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, GuardError> {
     let place = Place::below(Path::new("/"))?;
     let Some(read) = read_record(record, &place)? else { return Ok(None) };
@@ -264,7 +265,7 @@ pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reas
 /// a restart.
 ///
 /// # Errors
-/// If another guard runs, or if the runtime, a thread or a signal handler cannot be started.
+/// Fails if another guard runs, or if the runtime, a thread or a signal handler cannot be started.
 pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     let keeper = config.keeper()?;
     let runtime = threads::runtime().context("starting the runtime")?;

@@ -48,14 +48,14 @@ pub trait Object: DeserializeOwned {
     /// Adds the facts of the object.
     ///
     /// # Errors
-    /// If the API server would refuse the object. The error contains the reason.
+    /// Fails if the API server would refuse the object. The error contains the reason.
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
 }
 
 /// Decodes an object, or a part of an object.
 ///
 /// # Errors
-/// If the object is malformed. The error contains the field, its value, and the expected value.
+/// Fails if the object is malformed. The error contains the field, its value, and the expected value.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
     // To record the path of a wrong field, all keys must be copied. So paths are recorded only when an object with an
     // error is decoded again.
@@ -255,7 +255,7 @@ impl Metadata {
     /// `util/rand`). A name has at most 63 characters (apiserver `pkg/storage/names/generate.go`).
     ///
     /// # Errors
-    /// If the API server would refuse the name.
+    /// Fails if the API server would refuse the name.
     pub(crate) fn complete(&mut self, namespace: Option<&str>, number: usize) -> Result<bool, FieldError> {
         let is_named = self.name.is_some();
         if let Some(generated) = self.generate_name.as_deref().filter(|it| !is_named && !it.is_empty()) {

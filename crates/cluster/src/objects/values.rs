@@ -99,7 +99,7 @@ impl std::ops::Deref for Text {
 /// Reads an optional value. An empty text means no value.
 ///
 /// # Errors
-/// If the value is not a text, or if `T` refuses the text.
+/// Fails if the value is not a text, or if `T` refuses the text.
 pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: TryFrom<String, Error = String>,

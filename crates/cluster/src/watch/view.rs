@@ -34,7 +34,7 @@ impl ClusterView {
     /// Waits for a change since the last call of this function or of [`Self::facts`]. Several changes count as one.
     ///
     /// # Errors
-    /// If the watches ended, which is a bug. The known state does not change after this error.
+    /// Fails if the watches ended, which is a bug. The known state does not change after this error.
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.changes.changed().await
     }

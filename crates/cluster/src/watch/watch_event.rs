@@ -39,7 +39,7 @@ impl EventLines {
     /// The next line that is not empty. `None` at the end. If the caller stops waiting, no byte is lost.
     ///
     /// # Errors
-    /// If the line is too long or is not text, or if the connection breaks.
+    /// Fails if the line is too long or is not text, or if the connection breaks.
     pub(super) async fn next(&mut self) -> Result<Option<String>, Error> {
         loop {
             let line = self.lines.next_line().await;
@@ -98,8 +98,8 @@ impl WatchEvent {
     /// contains the object as rejected.
     ///
     /// # Errors
-    /// If the text is not a line of a watch, for example because the text is incomplete. Also if the server ended the
-    /// watch with a Status.
+    /// Fails if the text is not a line of a watch, for example because the text is incomplete. Also if the server ended
+    /// the watch with a Status.
     pub fn read<K: Object>(request: &str, place: &str, line: &str) -> Result<Self, Error> {
         let Line { word, object } = parsed(request, line)?;
         match &*word {

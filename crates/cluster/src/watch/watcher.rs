@@ -36,8 +36,8 @@ const FIRST: u32 = 4;
 /// ten minutes. If a watch sends more bytes, the watcher reads the present state again, and the limits of a list apply.
 /// So the known state cannot grow without end.
 const LONGEST: usize = 64 << 20;
-/// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object. So the new
-/// state costs at most as many bytes as the watch.
+/// A watch that sends old changes can cost more than a new list. So the watcher lists again after so many bytes of one
+/// watch: `STATE`, and `OBJECT` for each known object.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
 

@@ -144,7 +144,7 @@ mod kernel {
         /// Subscribes to changes of links and addresses in the namespace of the calling thread.
         ///
         /// # Errors
-        /// If the kernel refuses the socket.
+        /// Fails if the kernel refuses the socket.
         pub fn subscribe() -> io::Result<Self> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;

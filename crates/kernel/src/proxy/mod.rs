@@ -189,7 +189,7 @@ fn holder(
 /// The mode in kube-proxy's answer to `/proxyMode`.
 ///
 /// # Errors
-/// A `Gap` if kube-proxy has no mode of this name.
+/// Returns a `Gap` if kube-proxy has no mode of this name.
 pub fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY
