@@ -709,16 +709,18 @@ fn a_port_that_another_program_adds_too_while_no_guard_runs_leaves_with_the_guar
 fn a_port_that_another_program_adds_too_while_a_guard_runs_stays() {
     let stage = overlapping();
     let node_ports = "portreeve_guard_reserved_ports{reason=\"node_port\"}";
-    let mut running = Running::start(&stage);
-    // The guard changes the metric after it has written the list and has begun to watch it.
-    wait_for_metric(node_ports, 1.0);
-    another_program_adds_the_node_port();
-    running.signal(Signal::SIGTERM);
-    assert!(running.0.wait().expect("it ends").success());
-    let (code, out, err) = guard(&stage, &["--release"]);
-    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded at the end: {out}{err}");
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let mut running = Running::start(&stage);
+        // The guard changes the metric after it has written the list and has begun to watch it.
+        wait_for_metric(node_ports, 1.0);
+        another_program_adds_the_node_port();
+        running.signal(signal);
+        assert!(running.0.wait().expect("it ends").success(), "{signal}");
+        let (code, out, err) = guard(&stage, &["--release"]);
+        assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded at the end, {signal}: {out}{err}");
+        set_list("2703");
+    }
 
-    set_list("2703");
     let running = Running::start(&stage);
     wait_for_metric(node_ports, 1.0);
     another_program_adds_the_node_port();

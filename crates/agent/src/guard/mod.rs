@@ -260,8 +260,8 @@ pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reas
         .collect()
 }
 
-/// Runs until SIGTERM or SIGINT. After the guard ends, the ports stay reserved, so that no connection takes them during
-/// a restart.
+/// Runs until SIGTERM, SIGINT or SIGHUP. After the guard ends, the ports stay reserved, so that no connection takes
+/// them during a restart.
 ///
 /// # Errors
 /// If another guard runs, or if the runtime, a thread or a signal handler cannot be started.
@@ -360,11 +360,13 @@ impl Guard {
     async fn run_until_stopped(mut self) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
+        let mut hangup = signal(SignalKind::hangup()).context("listening for signals")?;
         info!(version = VERSION, record = %self.config.record.display(), "started");
         let mut tasks = std::mem::take(&mut self.tasks);
         let failed = tokio::select! {
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,
+            _ = hangup.recv() => None,
             () = self.run_forever() => None,
             ended = tasks.ended() => Some(ended),
         };
