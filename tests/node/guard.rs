@@ -691,6 +691,18 @@ fn unread_services_shrink_nothing() {
     assert!(err.contains("not all input was read"), "{err}");
 }
 
+#[test]
+fn no_port_of_a_pod_is_removed_if_this_host_may_not_be_the_named_node() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    assert_eq!(list(), "2703,27000,30080");
+    let mut of_another_node = portreeve();
+    of_another_node.args(["guard", "--once", "--node", "n2", "--services"]).arg(stage.manifest());
+    let (code, _, err) = output(of_another_node.arg("--state").arg(state(&stage)));
+    assert_eq!((code, list().as_str()), (2, "2703,27000,30080"), "{err}");
+    assert!(err.contains("this host may be another node"), "{err}");
+}
+
 /// Another program adds the NodePort of the guard. This changes no port of the list.
 fn another_program_adds_the_node_port() {
     let file = File::options().write(true).open(LIST).expect("the list");

@@ -14,7 +14,7 @@ use super::{
     wording::{capital, listed},
 };
 use portreeve_dataplane::ByPort;
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, Source, if_requested, text};
 
 /// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock, or according to
 /// its pod.
@@ -122,8 +122,10 @@ impl NodeReservation {
         };
         // If the whole range is too large, the node needs only the NodePorts of Services.
         let unread = its.unread_services.clone().filter(|_| !its.own().1);
-        // An unread pod may have a server that needs a port.
-        its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
+        // An unread pod may have a server that needs a port. If this host may be another node, its pods are unknown.
+        let cluster = &snapshot.cluster;
+        let of_name = || cluster.rejected.iter().find(|gap| gap.source == Source::Nodes).cloned();
+        its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name);
         Ok(match guard {
             Some(guard) => its.with_guard(guard),
             None => its,
@@ -292,7 +294,7 @@ fn name(node: &NodeReservation) -> String {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Source, Why,
+        Why,
         healthy::{gap, seen},
     };
 
@@ -458,7 +460,10 @@ mod tests {
         assert_eq!(NodeReservation::of(&world, None).expect_err("a gap").source, Source::NodePortRange);
         let mut world = Snapshot::healthy();
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
-        assert_eq!(NodeReservation::of(&world, None).expect("known").unread.map(|gap| gap.source), Some(Source::Pods));
+        let unread = |world: &Snapshot| NodeReservation::of(world, None).expect("known").unread.map(|gap| gap.source);
+        assert_eq!(unread(&world), Some(Source::Pods));
+        let of_name = Snapshot::healthy().rejects(Source::Nodes);
+        assert_eq!(unread(&of_name), Some(Source::Nodes), "the name of this node may be wrong");
     }
 
     #[test]

@@ -41,7 +41,7 @@ use super::{
     clock::now,
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
-    own_node::no_own_node,
+    own_node::{another_host, no_own_node},
     scanner::Scanner,
     tasks::Tasks,
     threads,
@@ -162,7 +162,7 @@ impl GuardConfig {
     }
 
     fn snapshot(&self, cluster: ClusterFacts, kernel: KernelFacts) -> Snapshot {
-        Snapshot {
+        let mut snapshot = Snapshot {
             schema: SNAPSHOT_SCHEMA.to_owned(),
             version: Some(VERSION.to_owned()),
             at: now(),
@@ -172,7 +172,10 @@ impl GuardConfig {
             kernel,
             cluster,
             own_port: OwnPort::not_requested(),
-        }
+        };
+        let doubt = another_host(&snapshot).filter(|_| self.node.is_some());
+        snapshot.cluster.rejected.extend(doubt);
+        snapshot
     }
 
     /// The ports that the node needs according to this snapshot, and the number of ports that must stay unreserved.
