@@ -187,7 +187,7 @@ enum Name {
 }
 
 /// The name of the program, and the words with which a user starts the program, for the help. The name is the file
-/// name. With `--agents`, `portreeve` works as the plugin. With `--snapshot`, the plugin works as `portreeve`.
+/// name. With `--agents`, `portreeve` works as the plugin. With `--snapshot`, both programs work as `portreeve`.
 fn called(words: &[OsString]) -> (Name, &'static str) {
     let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
     let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -195,7 +195,7 @@ fn called(words: &[OsString]) -> (Name, &'static str) {
         Some("kubectl-portreeve") if has("--snapshot") => (Name::Portreeve, "kubectl portreeve"),
         Some("kubectl-portreeve") => (Name::Plugin, "kubectl portreeve"),
         Some("kubectl_complete-portreeve") => (Name::Completion, "kubectl portreeve"),
-        _ if has("--agents") => (Name::Plugin, "portreeve --agents"),
+        _ if has("--agents") && !has("--snapshot") => (Name::Plugin, "portreeve --agents"),
         _ => (Name::Portreeve, "portreeve"),
     }
 }
@@ -303,6 +303,7 @@ mod tests {
             ("bin/kubectl_complete-portreeve check --snapshot", Name::Completion, "kubectl portreeve"),
             ("./portreeve check", Name::Portreeve, "portreeve"),
             ("./portreeve check --agents", Name::Plugin, "portreeve --agents"),
+            ("./portreeve --agents check --snapshot n1.json", Name::Portreeve, "portreeve"),
             ("./portreeve lint -- --agents", Name::Portreeve, "portreeve"),
             ("", Name::Portreeve, "portreeve"),
         ] {

@@ -361,6 +361,46 @@ fn two_releases_of_two_namespaces_have_no_object_in_common() {
     assert!(all.iter().any(|it| it[2] == r#""other.portreeve-guard""#), "{all:?}");
 }
 
+/// Names that are not text in YAML, in any part of an object.
+fn not_text(value: &Value) -> Vec<String> {
+    const NAMES: [&str; 5] =
+        ["name", "namespace", "serviceAccountName", "priorityClassName", "app.kubernetes.io/instance"];
+    match value {
+        Value::Array(all) => all.iter().flat_map(not_text).collect(),
+        Value::Object(fields) => {
+            let wrong = fields.iter().filter(|(key, value)| NAMES.contains(&key.as_str()) && !value.is_string());
+            let wrong = wrong.map(|(key, value)| format!("{key}: {value}"));
+            wrong.chain(fields.values().flat_map(not_text)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_name_of_digits_stays_text() {
+    let image = image();
+    let settings = [
+        image.as_str(),
+        r#"fullnameOverride="1e3""#,
+        r#"serviceAccount.name="null""#,
+        r#"priorityClassName="1""#,
+        "namespace.create=true",
+        "guard.enabled=true",
+        "openshift.enabled=true",
+        "reader.create=true",
+        "podMonitor.enabled=true",
+        "serviceMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        "dashboards.configMaps.enabled=true",
+        "dashboards.grafanaDashboard.enabled=true",
+    ];
+    let chart = ["template", "123", "deploy/chart", "--namespace=456", "--kube-version=1.36.3"];
+    let made = run(chart.into_iter().chain(settings.into_iter().flat_map(|it| ["--set-json", it])));
+    for object in objects(&made.expect("the names are legal")) {
+        assert_eq!(not_text(&object), [""; 0], "{}", object["kind"]);
+    }
+}
+
 #[test]
 fn more_objects_are_made_as_they_are_written_and_their_templates_are_rendered() {
     let more = r#"[{"apiVersion":"v1","kind":"One","metadata":{"name":"{{ .Release.Name }}"}},"kind: Two\nport: {{ .Values.port }}"]"#;
@@ -420,6 +460,9 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"image.tga="x""#, "tga"),
         ("port=70000", "/port"),
         (r#"maxUnavailable="all""#, "/maxUnavailable"),
+        ("maxUnavailable=99999999999", "/maxUnavailable"),
+        ("revisionHistoryLimit=99999999999", "/revisionHistoryLimit"),
+        ("livenessProbe.periodSeconds=99999999999", "/livenessProbe/periodSeconds"),
         (r#"policies.action="Block""#, "/policies/action"),
         ("policies.parameters.nodePortFirst=30000", "/policies/parameters/nodePortFirst"),
         (r#"image.digest="sha256:1""#, "/image/digest"),

@@ -220,6 +220,22 @@ fn health_checks_name_the_service_that_answers() {
 }
 
 #[test]
+fn a_health_check_that_ends_before_its_answer_is_unread() {
+    let _namespace = Namespace::enter();
+    let listener = TcpListener::bind("127.0.0.1:30100").expect("the port is free");
+    thread::spawn(move || {
+        let accepted = listener.accept().expect("a connection");
+        drop(listener);
+        drop(accepted);
+    });
+    serve("127.0.0.1:30101", |_| Some("SSH-2.0-OpenSSH_9.2\r\n".to_owned()));
+    let wanted = NodeQuery { health_check_ports: vec![30100, 30101], ..NodeQuery::default() };
+    let answers = Host::at("/").read(&wanted).health_checks.get().expect("answers").clone();
+    assert_eq!(answers[0].service.gap().expect("a gap").why, Why::Torn);
+    assert_eq!(answers[1].service, Reading::Seen(None), "another program");
+}
+
+#[test]
 fn a_health_check_on_the_node_s_address_alone_is_found() {
     let namespace = Namespace::enter();
     namespace.add_address("192.0.2.2/24");

@@ -700,6 +700,18 @@ fn unread_services_shrink_nothing() {
     assert!(err.contains("not all input was read"), "{err}");
 }
 
+#[test]
+fn no_port_of_a_pod_is_removed_if_this_host_may_not_be_the_named_node() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    assert_eq!(list(), "2703,27000,30080");
+    let mut of_another_node = portreeve();
+    of_another_node.args(["guard", "--once", "--node", "n2", "--services"]).arg(stage.manifest());
+    let (code, _, err) = output(of_another_node.arg("--state").arg(state(&stage)));
+    assert_eq!((code, list().as_str()), (2, "2703,27000,30080"), "{err}");
+    assert!(err.contains("this host may be another node"), "{err}");
+}
+
 /// Another program adds the NodePort of the guard. This changes no port of the list.
 fn another_program_adds_the_node_port() {
     let file = File::options().write(true).open(LIST).expect("the list");
@@ -718,16 +730,18 @@ fn a_port_that_another_program_adds_too_while_no_guard_runs_leaves_with_the_guar
 fn a_port_that_another_program_adds_too_while_a_guard_runs_stays() {
     let stage = overlapping();
     let node_ports = "portreeve_guard_reserved_ports{reason=\"node_port\"}";
-    let mut running = Running::start(&stage);
-    // The guard changes the metric after it has written the list and has begun to watch it.
-    wait_for_metric(node_ports, 1.0);
-    another_program_adds_the_node_port();
-    running.signal(Signal::SIGTERM);
-    assert!(running.0.wait().expect("it ends").success());
-    let (code, out, err) = guard(&stage, &["--release"]);
-    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded at the end: {out}{err}");
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let mut running = Running::start(&stage);
+        // The guard changes the metric after it has written the list and has begun to watch it.
+        wait_for_metric(node_ports, 1.0);
+        another_program_adds_the_node_port();
+        running.signal(signal);
+        assert!(running.0.wait().expect("it ends").success(), "{signal}");
+        let (code, out, err) = guard(&stage, &["--release"]);
+        assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "recorded at the end, {signal}: {out}{err}");
+        set_list("2703");
+    }
 
-    set_list("2703");
     let running = Running::start(&stage);
     wait_for_metric(node_ports, 1.0);
     another_program_adds_the_node_port();

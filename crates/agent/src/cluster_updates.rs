@@ -106,8 +106,8 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
             if let Some(gap) = torn.or(lacking.filter(|_| was_whole)) {
                 warn!(
                     detail = gap.detail,
-                    "the files of the cluster are not complete, so findings do not change. Write complete files, or \
-                     restart the agent to use these files"
+                    "the files of the cluster are not complete, so findings and reserved ports do not change. Write \
+                     complete files, or restart Portreeve to use these files"
                 );
                 is_broken = true;
                 // Incomplete files are used only before the first complete facts.

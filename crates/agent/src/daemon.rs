@@ -26,6 +26,7 @@ use super::{
     cluster_updates::{self, EndpointsRequest},
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, advance},
+    own_node::another_host,
     scanner::{Scanned, Scanner},
     socket::SocketFile,
     tasks::Tasks,
@@ -333,7 +334,8 @@ impl Agent {
             self.cluster.mark_unchanged();
         }
         let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
-        snapshot.cluster.rejected.extend(unknown);
+        let doubt = another_host(&snapshot).filter(|_| self.config.node.is_some());
+        snapshot.cluster.rejected.extend(unknown.into_iter().chain(doubt));
         let spent = thread_cpu_time();
         self.judge(rules, time, snapshot);
         thread_cpu_time().saturating_sub(spent)

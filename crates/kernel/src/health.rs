@@ -48,10 +48,22 @@ fn is_global(ip: IpAddr) -> bool {
 async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
     let mut refused = Vec::new();
     for address in addresses {
-        match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
+        let get = || http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST);
+        match get().await {
             Ok(answer) => return Ok(service(&answer)),
-            // The process listens but does not speak HTTP, so it is not a health check.
-            Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
+            Err(gap) if gap.why == Why::TooMuch => return Ok(None),
+            // If a process still listens, the process does not speak HTTP, so it is not a health check. If no process
+            // listens, the proxy may have ended before its answer.
+            Err(gap) if gap.why == Why::Malformed => {
+                return match get().await {
+                    Ok(answer) => Ok(service(&answer)),
+                    Err(again) if again.why == Why::Unreachable => {
+                        let detail = format!("{}; after this, no process listened", gap.detail);
+                        Err(Gap::new(Source::HealthChecks, Why::Torn, detail))
+                    }
+                    Err(_) => Ok(None),
+                };
+            }
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),
         }

@@ -49,7 +49,7 @@ pub use lint::{
 pub use map::{map_result, write_map, write_svg};
 pub use names::{counted, first_nodes};
 pub use npd::{NPD_LINE, npd_line};
-pub use outcome::{CheckResult, Open, answer_outcome, clear_in_words, is_indispensable};
+pub use outcome::{CheckResult, Open, answer_outcome, clear_in_words, is_everywhere};
 pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};
 pub use owners::write_owners;
 pub use policies::{PolicyChoices, write_policies, write_policy_values};

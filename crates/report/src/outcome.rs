@@ -187,13 +187,12 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool
 /// Whether the result may be clear if a rule judged nothing because this input is missing. The result may be clear in
 /// four cases: a right is missing, the kernel or the proxy lacks a feature, the input was not requested, or several
 /// values are possible. If kube-proxy does not answer, the result may also be clear without the mode, the settings or
-/// the health checks of kube-proxy. If an API server seems to lack Services, EndpointSlices, Pods or Nodes, the result
-/// is not clear, because every API server has these objects. The metrics and the process of kube-proxy may always be
-/// missing.
+/// the health checks of kube-proxy. If an input that is everywhere seems to be absent, the result is not clear. The
+/// metrics and the process of kube-proxy may always be missing.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
-        Why::NotSupported => !is_of_every_cluster(source),
+        Why::NotSupported => !is_everywhere(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
         }
@@ -206,28 +205,32 @@ fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
 
-fn is_of_every_cluster(source: Source) -> bool {
-    matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
+/// Whether every API server has these objects, or every kernel has this source. So an input that is not there is a
+/// failure: for example, `/proc/sys` is hidden.
+pub fn is_everywhere(source: Source) -> bool {
+    let is_of_every_cluster =
+        matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes);
+    is_of_every_cluster || is_indispensable(source) || source == Source::Sysctls
 }
 
 /// Whether every judgement of a node needs this source. Every kernel has this source, and every profile has the right
 /// to read it.
-pub fn is_indispensable(source: Source) -> bool {
+pub(super) fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
 /// Whether a check fails without this input. The core inputs are Services, endpoints, sockets, addresses, settings and
 /// agents. Without a core input, the check fails, unless the input was not requested or has several possible values. If
 /// a right is missing, the check fails only for Services, sockets and addresses. If a feature is missing, the check
-/// fails only for Services, endpoints, sockets and addresses. A broken object that was left out is a failure. A node
-/// without a Node object, or with several Node objects, is also a failure.
+/// fails only for Services, endpoints, sockets, addresses and settings. A broken object that was left out is a failure.
+/// A node without a Node object, or with several Node objects, is also a failure.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,
         // The input was read, but it has several possible values.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
-        Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),
+        Why::NotSupported => !is_everywhere(source),
         _ => false,
     };
     let core = is_indispensable(source)
@@ -274,6 +277,9 @@ mod tests {
             assert!(!of_rule(0, &Gap::new(Source::Netfilter, why, "")), "{why:?}");
         }
         assert!(of_rule(0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
+        let hidden = Gap::new(Source::Sysctls, Why::NotSupported, "/proc/sys is hidden");
+        assert!(of_rule(0, &hidden) && Open::input(&hidden).decides(Severity::Critical), "every kernel has them");
+        assert!(!of_rule(0, &Gap::new(Source::Sysctls, Why::NotPermitted, "")), "a right is missing");
         let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
         assert!(!of_rule(0, &no_proxy), "a machine without kube-proxy");
         for source in [Source::EphemeralUse, Source::PodNamespaces] {

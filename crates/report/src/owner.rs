@@ -377,9 +377,11 @@ pub fn write_owner(
                     "no process, pod or Service of this node's proxy has it; another proxy may answer"
                 }
                 () if [BesideKind::Connection, BesideKind::Need, BesideKind::Possible].into_iter().any(has) => {
-                    "no server has it: new connections are refused"
+                    "no server has it: new connections are refused, unless another program redirects them"
                 }
-                () => "no Service, pod or process has it: connections are refused",
+                () => {
+                    "no Service, pod or process has it: connections are refused, unless another program redirects them"
+                }
             };
             writeln!(out, "  {line}")?;
             write_beside(beside, style, out)?;

@@ -5,12 +5,12 @@ use super::{
     ephemeral::{effective_ephemeral, range_above, share, with_ranges},
     ids,
     needed_ports::NeededPorts,
-    node_ports::{at_most, counted},
+    node_ports::{at_most, counted, known_range},
     remedies::choose_from,
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::cilium_range;
+use portreeve_dataplane::{ByPort, cilium_range};
 use portreeve_facts::{Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
@@ -26,20 +26,45 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let range = snapshot.cluster.node_port_range.get()?;
     let ephemeral = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let choosable = effective_ephemeral(snapshot)?;
-    let uncovered = choosable.intersection(&range.range.into());
+    let Outside { ports, unread: unread_outside } = Outside::of(round, range);
+    let outside = ports.minus(snapshot.kernel.sysctls.ip_local_reserved_ports.get()?);
+    let uncovered = choosable.intersection(&outside.union(&range.range.into()));
     let needed = NeededPorts::among(&choosable, round);
     let at_start = Start::of_cilium(snapshot, ephemeral);
-    let unread = needed.unread().or(at_start.as_ref().err());
-    let verdict = match (ephemeral.intersection(range.range), unread) {
-        (Some(overlap), _) if !uncovered.is_empty() => Verdict::Problem(
-            Overlap { round, snapshot, range, overlap, choosable, uncovered, at_start }.evidence(&needed),
+    let unread = needed.unread().or(at_start.as_ref().err()).or(unread_outside.as_ref());
+    let overlap = ephemeral.intersection(range.range);
+    let verdict = match unread {
+        _ if !uncovered.is_empty() => Verdict::Problem(
+            Overlap { round, snapshot, range, overlap, choosable, uncovered, outside, at_start }.evidence(&needed),
         ),
         _ if let Ok(Some(Start::Refused(why))) = &at_start => Verdict::Problem(no_start(snapshot, &needed, why)),
-        _ if !needed.ports().is_empty() => Verdict::Problem(servers(round, &needed)),
-        (_, Some(gap)) => Verdict::Unknown(gap.clone()),
-        (_, None) => Verdict::Healthy,
+        _ if !needed.ports().is_empty() => Verdict::Problem(servers(round, &needed, &outside)),
+        Some(gap) => Verdict::Unknown(gap.clone()),
+        None => Verdict::Healthy,
     };
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
+}
+
+/// The NodePorts of Services outside the NodePort range.
+struct Outside {
+    ports: PortSet,
+    /// An input that may hide more of these NodePorts: Services, or a NodePort range that is only assumed and wrong.
+    unread: Option<Gap>,
+}
+
+impl Outside {
+    fn of(round: &Round<'_>, range: &NodePortRange) -> Self {
+        let (services, unread) = match if_requested(round.allocated().get()) {
+            Ok(services) => (services, round.now.cluster.unread_service().cloned()),
+            Err(gap) => (None, Some(gap)),
+        };
+        let numbers = services.into_iter().flat_map(ByPort::ports);
+        let outside: Vec<_> = numbers.filter(|(number, _)| !range.range.contains(*number)).collect();
+        // The assumed range is wrong if an existing Service has a port outside the range.
+        let exists = outside.iter().any(|(_, all)| all.iter().any(|(service, _)| service.uid.is_some()));
+        let disproved = known_range(round.now).err().filter(|_| exists);
+        Self { ports: outside.into_iter().map(|(number, _)| number).collect(), unread: disproved.or(unread) }
+    }
 }
 
 /// The reaction of Cilium's agent at its next start, if the kernel may choose NodePorts and Cilium replaces kube-proxy.
@@ -95,14 +120,14 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     needed.add_to(evidence).remedy(remedy)
 }
 
-fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
+fn servers(round: &Round<'_>, needed: &NeededPorts, outside: &PortSet) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
     let evidence = with_ranges(Evidence::new(Severity::Warning, sentence).variant("servers"), round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
-    // The remedy names the default range only if no server needs a port of the default range.
+    // The remedy names the default range only if no server and no Service needs a port of the default range.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
-    match needed.ports().intersection(&by_default).is_empty() {
+    match needed.ports().union(outside).intersection(&by_default).is_empty() {
         true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
         false => evidence,
     }
@@ -112,10 +137,12 @@ struct Overlap<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    overlap: PortRange,
+    overlap: Option<PortRange>,
     choosable: PortSet,
-    /// The ports of the NodePort range that the kernel may choose.
+    /// The ports of the NodePort range, and other NodePorts of Services, that the kernel may choose.
     uncovered: PortSet,
+    /// NodePorts of Services outside the NodePort range that are not reserved.
+    outside: PortSet,
     at_start: Result<Option<Start>, Gap>,
 }
 
@@ -132,12 +159,17 @@ impl Overlap<'_, '_> {
             Some(mode) => format!("in {mode} mode some new connections of this node hang"),
             None => "an outgoing connection may use a NodePort".to_owned(),
         };
+        let covered = match self.overlap {
+            Some(overlap) if !self.uncovered.intersection(&overlap.into()).is_empty() => {
+                format!("{overlap} of the NodePort range")
+            }
+            _ => "NodePorts outside the NodePort range".to_owned(),
+        };
         let sentence = format!(
-            "The ephemeral port range covers {} of the NodePort range, and some of these ports are not reserved: {consequence}.",
-            self.overlap
+            "The ephemeral port range covers {covered}, and some of these ports are not reserved: {consequence}."
         );
         let mut evidence = with_ranges(Evidence::new(severity, sentence), self.snapshot)
-            .value("in both ranges", counted(&self.overlap.into()))
+            .each("in both ranges", self.overlap.map(|overlap| counted(&overlap.into())))
             .value("not reserved", counted(&self.uncovered));
         evidence = match &taken {
             Ok(taken) => evidence
@@ -158,8 +190,8 @@ impl Overlap<'_, '_> {
         if hangs {
             evidence = evidence.affects([Vantage::Node]);
         }
-        evidence = needed.add_to(evidence).remedy(reserve(self.round, &self.range.range.into()));
-        match range_above(self.range.range).filter(|above| self.leaves_out_servers(*above)) {
+        evidence = needed.add_to(evidence).remedy(reserve(self.round, &self.uncovered));
+        match range_above(self.range.range).filter(|above| self.leaves_out_needed_ports(*above)) {
             Some(above) => evidence.remedy(choose_from(above)),
             None => evidence,
         }
@@ -179,12 +211,13 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether a new ephemeral port range leaves out all ports that servers need. A range with such a port would cause
-    /// another finding. A port that a server may need is treated as needed.
-    fn leaves_out_servers(&self, range: PortRange) -> bool {
+    /// Whether a new ephemeral port range leaves out all NodePorts of Services and all ports that servers need. A range
+    /// with such a port would cause another finding. A port that a server may need is treated as needed.
+    fn leaves_out_needed_ports(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));
-        needed.is_ok_and(|needed| needed.ports().is_empty() && needed.unread().is_none())
+        let is_free = needed.is_ok_and(|needed| needed.ports().is_empty() && needed.unread().is_none());
+        is_free && self.outside.intersection(&range.into()).is_empty()
     }
 }
 

@@ -13,7 +13,8 @@ use super::{
     reservation::{FEWEST_LEFT, LONGEST, is_bearable, used},
     wording::{capital, listed},
 };
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
+use portreeve_dataplane::ByPort;
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, Source, if_requested, text};
 
 /// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock, or according to
 /// its pod.
@@ -59,6 +60,8 @@ pub struct NodeReservation {
     /// Needed ports that the kernel may give to outgoing connections. The needed ports are the NodePort range,
     /// NodePorts outside this range, hostPorts, and ports of this node's servers.
     pub exposed: PortSet,
+    /// The NodePort range, and NodePorts outside this range.
+    node_ports: PortSet,
     /// An unread input that may hide more exposed ports.
     pub unread: Option<Gap>,
     /// The guard of this node, if a guard has reserved ports.
@@ -102,12 +105,14 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated().get());
         let used = used(&round, &choosable, &needed);
-        let range_set = PortSet::from(range.range);
+        let numbers = services.iter().flatten().copied().flat_map(ByPort::ports).map(|(number, _)| number);
+        let node_ports = numbers.collect::<PortSet>().union(&range.range.into());
         let mut its = Self {
             node: snapshot.node_name().to_owned(),
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
-            exposed: choosable.intersection(&range_set.union(&used)),
+            exposed: choosable.intersection(&node_ports.union(&used)),
+            node_ports,
             unread: needed.unread_to_reserve().cloned(),
             used,
             has_services: matches!(services, Ok(Some(_))),
@@ -117,8 +122,10 @@ impl NodeReservation {
         };
         // If the whole range is too large, the node needs only the NodePorts of Services.
         let unread = its.unread_services.clone().filter(|_| !its.own().1);
-        // An unread pod may have a server that needs a port.
-        its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
+        // An unread pod may have a server that needs a port. If this host may be another node, its pods are unknown.
+        let cluster = &snapshot.cluster;
+        let of_name = || cluster.rejected.iter().find(|gap| gap.source == Source::Nodes).cloned();
+        its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name);
         Ok(match guard {
             Some(guard) => its.with_guard(guard),
             None => its,
@@ -176,7 +183,7 @@ impl NodeReservation {
     /// The share of NodePorts among the ports from which the kernel chooses: `2768 of 64512 (4.291 %)`.
     pub fn chance(&self) -> String {
         let choosable = self.choosable();
-        share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
+        share(choosable.intersection(&self.node_ports).len(), choosable.len())
     }
 
     /// Whether two nodes differ only in their names and in `used`.
@@ -288,7 +295,7 @@ fn name(node: &NodeReservation) -> String {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Source, Why,
+        Why,
         healthy::{gap, seen},
     };
 
@@ -316,6 +323,8 @@ mod tests {
         assert!(fleet.nodes[1].lacks(&list).is_empty(), "the ranges do not meet there");
         assert_eq!(fleet.nodes[0].chance(), "2768 of 64511 (4.291 %)");
         assert_eq!(fleet.nodes[1].chance(), "0 of 28232 (0.000 %)");
+        let outside = Snapshot::healthy().ephemeral("32768 60999", "").service("web", |it| it.node_port(32800));
+        assert_eq!(NodeReservation::of(&outside, None).expect("read").chance(), "1 of 28232 (0.004 %)");
     }
 
     #[test]
@@ -452,7 +461,10 @@ mod tests {
         assert_eq!(NodeReservation::of(&world, None).expect_err("a gap").source, Source::NodePortRange);
         let mut world = Snapshot::healthy();
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
-        assert_eq!(NodeReservation::of(&world, None).expect("known").unread.map(|gap| gap.source), Some(Source::Pods));
+        let unread = |world: &Snapshot| NodeReservation::of(world, None).expect("known").unread.map(|gap| gap.source);
+        assert_eq!(unread(&world), Some(Source::Pods));
+        let of_name = Snapshot::healthy().rejects(Source::Nodes);
+        assert_eq!(unread(&of_name), Some(Source::Nodes), "the name of this node may be wrong");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct PortUsage {
     pub static_band: Option<PortRange>,
     /// Ports that a Service, a listener or another object uses.
     pub used: BTreeMap<u16, PortUse>,
+    /// NodePorts of Services outside the range.
+    pub outside: PortSet,
     /// Ports of the range that the kernel may give to an outgoing connection.
     pub ephemeral: PortSet,
     /// Ports of the range in `ip_local_reserved_ports`.
@@ -63,7 +65,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).cloned());
     let named = Unread::Reported("PortUsage::unread");
     let allocated = round.allocated().known(named).into_iter().flat_map(ByPort::ports);
-    for (number, holders) in allocated.filter(|(number, _)| range.range.contains(*number)) {
+    let (inside, outside): (Vec<_>, Vec<_>) = allocated.partition(|(number, _)| range.range.contains(*number));
+    for (number, holders) in inside {
         let Some((service, port)) = holders.first() else { continue };
         let owner = format!("{}/{}", service.namespace, service.name);
         used.entry(number).or_default().allocated =
@@ -163,6 +166,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         reserved: reserved.intersection(&within),
         range,
         used,
+        outside: outside.into_iter().map(|(number, _)| number).collect(),
         unread,
     })
 }

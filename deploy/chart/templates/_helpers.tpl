@@ -34,7 +34,7 @@
 {{/* Of the agent, or of the guard if `part` is `-guard`. */}}
 {{- define "portreeve.selector" -}}
 app.kubernetes.io/name: portreeve{{ .part | default "" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* Helm adds `managed-by: Helm` itself: with that label, `kubectl apply` of the same text would make objects that lie. */}}
@@ -75,7 +75,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 hostNetwork: true
 # The pod uses the node's own resolver, because the cluster's DNS does not work behind a broken Service.

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{super::cluster_state::LastReading, *};
 use crate::log::{LogFormat, LogLevel, LogStyle};
-use portreeve_facts::{KernelFacts, Overrides, PortSet};
+use portreeve_facts::{KernelFacts, Overrides, PortSet, healthy::objects};
 use portreeve_kernel::Spent;
 use portreeve_rules::{
     findings::Finding,
@@ -186,6 +186,23 @@ async fn facts_that_the_cluster_never_had_before_are_compared_with_connections_o
         agent.scan(Cause::Change).await;
     }
     assert_eq!(*read.lock().expect("no panic"), [true, false, true, false, false]);
+}
+
+#[tokio::test]
+async fn a_scan_reports_that_this_host_may_not_be_the_named_node() {
+    let mut agent = agent(|_| Snapshot::healthy().kernel).await;
+    let mut cluster = Snapshot::healthy().cluster;
+    for expected in [0, 1] {
+        let (_cluster, last) = watch::channel(LastReading::of(cluster.clone()));
+        agent.cluster = ClusterState::Read(last);
+        agent.scan(Cause::Change).await;
+        let (snapshot, _) = agent.published.borrow().last.clone().expect("a scan");
+        let doubts = snapshot.cluster.rejected.iter().filter(|gap| gap.detail.contains("may be another node"));
+        assert_eq!(doubts.count(), expected);
+        for node in objects(&mut cluster.nodes) {
+            node.addresses.iter_mut().for_each(|address| address.ip = [203, 0, 113, 99].into());
+        }
+    }
 }
 
 #[tokio::test]

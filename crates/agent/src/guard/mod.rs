@@ -41,7 +41,7 @@ use super::{
     clock::now,
     cluster_state::ClusterState,
     cluster_updates::{self, EndpointsRequest},
-    own_node::no_own_node,
+    own_node::{another_host, no_own_node},
     scanner::Scanner,
     tasks::Tasks,
     threads,
@@ -162,7 +162,7 @@ impl GuardConfig {
     }
 
     fn snapshot(&self, cluster: ClusterFacts, kernel: KernelFacts) -> Snapshot {
-        Snapshot {
+        let mut snapshot = Snapshot {
             schema: SNAPSHOT_SCHEMA.to_owned(),
             version: Some(VERSION.to_owned()),
             at: now(),
@@ -172,7 +172,10 @@ impl GuardConfig {
             kernel,
             cluster,
             own_port: OwnPort::not_requested(),
-        }
+        };
+        let doubt = another_host(&snapshot).filter(|_| self.node.is_some());
+        snapshot.cluster.rejected.extend(doubt);
+        snapshot
     }
 
     /// The ports that the node needs according to this snapshot, and the number of ports that must stay unreserved.
@@ -261,8 +264,8 @@ pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reas
         .collect()
 }
 
-/// Runs until SIGTERM or SIGINT. After the guard ends, the ports stay reserved, so that no connection takes them during
-/// a restart.
+/// Runs until SIGTERM, SIGINT or SIGHUP. After the guard ends, the ports stay reserved, so that no connection takes
+/// them during a restart.
 ///
 /// # Errors
 /// Fails if another guard runs, or if the runtime, a thread or a signal handler cannot be started.
@@ -361,11 +364,13 @@ impl Guard {
     async fn run_until_stopped(mut self) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
+        let mut hangup = signal(SignalKind::hangup()).context("listening for signals")?;
         info!(version = VERSION, record = %self.config.record.display(), "started");
         let mut tasks = std::mem::take(&mut self.tasks);
         let failed = tokio::select! {
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,
+            _ = hangup.recv() => None,
             () = self.run_forever() => None,
             ended = tasks.ended() => Some(ended),
         };

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use portreeve_facts::{Gap, Snapshot, Source, Why};
-use portreeve_report::is_indispensable;
+use portreeve_report::is_everywhere;
 
 /// The sources that were read and that exist on this node. The value says whether all readings of the source succeeded.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
         Some(Why::NotRequested) => None,
-        // Every kernel has sockets and addresses, so these two sources always have an entry.
-        Some(Why::NotSupported) if !is_indispensable(source) => None,
+        // Every kernel has sockets, addresses and settings, so these sources always have an entry.
+        Some(Why::NotSupported) if !is_everywhere(source) => None,
         Some(_) => Some(false),
     };
     let mut sources = BTreeMap::new();
@@ -51,10 +51,12 @@ mod tests {
     }
 
     #[test]
-    fn no_kernel_is_without_addresses_so_a_reader_that_finds_none_is_down() {
+    fn no_kernel_is_without_addresses_and_settings_so_a_reader_that_finds_none_is_down() {
         let mut snapshot = Snapshot::healthy();
         snapshot.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::NotSupported, ""));
-        assert_eq!(sources(&snapshot).get(&Source::Addresses), Some(&false));
+        snapshot.kernel.sysctls.ip_local_port_range = Reading::Gap(Gap::new(Source::Sysctls, Why::NotSupported, ""));
+        let sources = sources(&snapshot);
+        assert_eq!([Source::Addresses, Source::Sysctls].map(|it| sources[&it]), [false, false]);
     }
 
     #[test]

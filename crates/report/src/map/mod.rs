@@ -16,7 +16,7 @@ use super::{
     outcome::{CheckResult, Open, answer_outcome},
     terminal::Ink,
 };
-use portreeve_rules::{Choice, PortUsage, findings::Severity};
+use portreeve_rules::{Choice, PortUsage, findings::Severity, ports_in_words};
 
 /// Whether all input that the picture needs was read.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
@@ -131,6 +131,10 @@ fn remarks(census: &PortUsage) -> Vec<String> {
             "{at_risk} allocated {ports} in ip_local_port_range {are} not reserved: an outgoing connection may use the port of a Service."
         ));
     }
+    if !census.outside.is_empty() {
+        let outside = ports_in_words(&census.outside);
+        remarks.push(format!("Services also have NodePorts outside the NodePort range: {outside}."));
+    }
     if let Some(band) = census.static_band {
         let dynamic = census.range.range.last - band.last;
         remarks.push(format!(
@@ -149,6 +153,14 @@ mod tests {
         healthy::{daemon, gap},
     };
     use portreeve_rules::port_usage;
+
+    #[test]
+    fn node_ports_outside_the_picture_are_named_below_it() {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(32800));
+        let remarks = remarks(&port_usage(&world).expect("the range is known"));
+        let wanted = "Services also have NodePorts outside the NodePort range: 32800.";
+        assert!(remarks.iter().any(|it| it == wanted), "{remarks:?}");
+    }
 
     #[test]
     fn a_map_that_lacks_something_is_not_checked() {

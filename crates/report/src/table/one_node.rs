@@ -147,7 +147,12 @@ pub(crate) fn range(snapshot: &Snapshot) -> Option<String> {
         Reading::Gap(_) => String::new(),
         Reading::Seen(services) => {
             let ports: PortSet = services.iter().flat_map(|it| it.numbers()).map(|(number, _)| number).collect();
-            format!(", {} allocated", ports.len())
+            let inside = ports.intersection(&range.range.into()).len();
+            let outside = match ports.len() - inside {
+                0 => String::new(),
+                outside => format!(", and {outside} outside"),
+            };
+            format!(", {inside} allocated{outside}")
         }
     };
     Some(format!("{} ({}){allocated}", range.range, range.place))
@@ -189,6 +194,13 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
 mod tests {
     use super::*;
     use portreeve_facts::{Learned, Mode, Source, Why, healthy::gap};
+
+    #[test]
+    fn node_ports_outside_the_range_are_counted_apart() {
+        let world =
+            Snapshot::healthy().service("web", |it| it.node_port(30080)).service("old", |it| it.node_port(32800));
+        assert_eq!(range(&world).as_deref(), Some("30000-32767 (kube-apiserver /flagz), 1 allocated, and 1 outside"));
+    }
 
     #[test]
     fn the_defaults_of_a_configured_mode_are_said_to_be_assumed() {

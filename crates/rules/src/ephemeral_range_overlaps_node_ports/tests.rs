@@ -5,7 +5,7 @@ use crate::{
 };
 use portreeve_facts::{
     CiliumConfig, Claimant, RangeClaim, Reading, Why,
-    healthy::{World, gap},
+    healthy::{World, gap, objects},
 };
 
 fn subject() -> Subject {
@@ -127,6 +127,63 @@ fn a_range_up_to_the_end_comes_with_a_word_about_node_port_local() {
     let away = evidence.remedies.last().expect("a remedy");
     assert_eq!(away.steps[0].text, "sysctl -w net.ipv4.ip_local_port_range=\"34096 65535\"");
     assert!(away.steps[2].text.contains("NodePortLocal, reserve its ports too: 61000-62000"), "{away:?}");
+}
+
+#[test]
+fn a_node_port_outside_the_node_port_range_is_not_left_to_connections() {
+    let high = || Snapshot::healthy().service("web", |it| it.node_port(32800));
+    let world = |reserved: &str| high().ephemeral("32768 60999", reserved);
+    let evidence = problem(&world("").with_mode(Mode::Ipvs));
+    assert_eq!(
+        evidence.summary,
+        "The ephemeral port range covers NodePorts outside the NodePort range, and some of these ports are not \
+         reserved: in ipvs mode some new connections of this node hang."
+    );
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "node-ports"));
+    assert_eq!(value(&evidence, "not reserved"), "32800 (1 port)");
+    assert_eq!(value(&evidence, "allocated of these"), "32800 (1 port)");
+    let [reserve] = &evidence.remedies[..] else { panic!("the range above has the port: {:?}", evidence.remedies) };
+    assert_eq!(reserve.steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"32800\"");
+    assert_eq!(problem(&world("")).severity, Severity::Warning);
+    expect_healthy(&RULE, &world("32800").with_mode(Mode::Ipvs), &subject());
+    expect_healthy(&RULE, &world("").ephemeral("33000 60999", ""), &subject());
+    let both = world("").ephemeral("20000 60999", "30000-32767");
+    assert_eq!(value(&problem(&both), "in both ranges"), "30000-32767 (2768 ports)");
+    assert!(problem(&both).summary.contains("covers NodePorts outside the NodePort range"));
+    // The proxy listens on the port of a health check.
+    let health = |it: World| it.node_port(30080).with(|service| service.health_check_node_port = Some(32800));
+    assert_eq!(value(&problem(&Snapshot::healthy().service("web", health)), "not reserved"), "32800 (1 port)");
+    // The remedy for servers does not move the range to a NodePort.
+    let wide = world("").ephemeral("1024 20000", "");
+    let of_servers = problem(&wide);
+    assert_eq!((of_servers.variant, of_servers.remedies.len()), ("servers", 1), "{of_servers:?}");
+}
+
+#[test]
+fn an_assumed_range_that_a_node_port_disproves_is_never_healthy() {
+    let world = |reserved: &str| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(32800));
+        world.ephemeral("32768 60999", reserved).with_mode(Mode::Ipvs).assumed_range()
+    };
+    assert_eq!(problem(&world("")).severity, Severity::Warning);
+    let gap = expect_unknown(&RULE, &world("32800"), &subject());
+    assert_eq!((gap.source, gap.why), (Source::NodePortRange, Why::Ambiguous));
+    expect_healthy(&RULE, &web().assumed_range(), &subject());
+    let mut to_come = world("32800");
+    objects(&mut to_come.cluster.services)[0].uid = None;
+    expect_healthy(&RULE, &to_come, &subject());
+}
+
+#[test]
+fn an_unread_service_may_have_a_node_port_outside_the_range() {
+    let unread = |why| {
+        let mut world = web();
+        world.cluster.services = gap(Source::Services, why);
+        world
+    };
+    assert_eq!(expect_unknown(&RULE, &unread(Why::Unreachable), &subject()).source, Source::Services);
+    expect_healthy(&RULE, &unread(Why::NotRequested), &subject());
+    assert_eq!(expect_unknown(&RULE, &web().rejects(Source::Services), &subject()).source, Source::Services);
 }
 
 #[test]
