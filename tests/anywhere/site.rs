@@ -272,7 +272,7 @@ fn with_files() -> TempDir {
 /// For a command of Portreeve: whether it calls the kubectl plugin, and the words after the program's name.
 fn ours(command: &str) -> Option<(bool, &str)> {
     let command = command.trim_start_matches("sudo ");
-    if let Some((_, words)) = command.split_once("/portreeve ") {
+    if let Some((_, words)) = command.rsplit_once("/portreeve ") {
         return Some((false, words)).filter(|_| command.starts_with("kubectl "));
     }
     let plugin = command.strip_prefix("kubectl portreeve ").map(|words| (true, words));

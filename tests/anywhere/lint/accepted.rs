@@ -61,7 +61,7 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
     for (written, is) in [("true", "true"), ("[node-port-claimed-twice]", "a list")] {
         let (code, stdout, _) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "-o", "github"]);
         let wanted = format!(
-            "::error file=a.yaml,line=3,col=75,title=portreeve::a.yaml:3:75: Service default/web: \
+            "::error file=a.yaml,line=3,col=75,title=portreeve::Service default/web: \
              metadata.annotations.portreeve/accept is {is}, wanted a text"
         );
         assert!(code == 2 && stdout.contains(&wanted), "{stdout}");
