@@ -90,10 +90,11 @@ struct LeftBehind<'a> {
     loser: Option<Loser>,
 }
 
-/// Whether Podman may have opened this socket, to keep the port for its container.
+/// Whether Podman may have opened this socket, to keep the port for its container. Only containers of root have
+/// redirections.
 fn is_of_podman(socket: &Socket) -> bool {
     let Owner::Held(holder) = &socket.owner else { return false };
-    holder.process.known(Unread::Doubted).is_some_and(|it| it.command == "conmon")
+    socket.is_of_root() && holder.process.known(Unread::Doubted).is_some_and(|it| it.command == "conmon")
 }
 
 /// The vantage points whose connections the redirection takes. A redirection for one address does not take connections

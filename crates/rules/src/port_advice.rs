@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn if_no_proxy_answers_the_advice_names_the_command_that_finds_kube_proxy() {
-        let find = "kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=n1";
+        let find = "kubectl -n kube-system get pods --field-selector spec.nodeName=n1";
         let silent = web(|it| it).without_proxy();
         let all = advice(&silent);
         assert_eq!(cases(&all), ["if the pods get no connections", CLOSED, REFUSED]);

@@ -132,11 +132,9 @@ pub(super) fn health_check_events(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
 }
 
-/// Shows the pod of kube-proxy on a node. kubeadm and most platforms give this label to kube-proxy.
+/// Shows the pods of `kube-system` on a node. The label of kube-proxy's pods differs between platforms.
 pub(super) fn proxy_pods(node: &str) -> Step {
-    let node = shell_word(node);
-    let of_node = format!("--field-selector spec.nodeName={node}");
-    Step::command(format!("kubectl -n kube-system get pods -l k8s-app=kube-proxy {of_node}"))
+    Step::command(format!("kubectl -n kube-system get pods --field-selector spec.nodeName={}", shell_word(node)))
 }
 
 pub(super) fn endpoints_of(service: &Service) -> Step {
