@@ -762,3 +762,16 @@ fn without_nodes_what_remote_clients_lose_behind_cilium_is_told_as_unknown() {
     world.cluster.nodes = Reading::Gap(unread);
     assert_eq!(unknown(&world), (Severity::Warning, vec!["unknown: changed".to_owned()]));
 }
+
+#[test]
+fn settings_of_cilium_that_were_not_read_may_list_the_address_of_the_listener() {
+    let mut world = web(33000).listens(&format!("{}:33000", SECOND[0])).with_mode(Mode::Cilium);
+    let ranges = Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]);
+    world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+    expect_healthy(&RULE, &world, &subject());
+    let every = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    let listed = world.clone().with_config(|it| it.node_port_addresses = every);
+    assert_eq!(affects(&listed).0, Severity::Critical);
+    world.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyConfig);
+}
