@@ -87,6 +87,13 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
         assert_eq!(at_both(&world.clone().listens("0.0.0.0:30080")), [Err(source); 2]);
         let served = world.service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "the Service is first");
+        assert_eq!(at_both(&served.with_mode(Mode::Cilium)), [Ok(Outcome::Pod), Err(source)]);
+        assert_eq!(at_both(&served.with_mode(Mode::Ipvs)), [Err(source); 2], "a hostPort is first");
+        assert_eq!(at_both(&served.with_mode(Mode::Nftables)), [Err(source); 2], "the order is not defined");
+        let mut empty = served.with_mode(Mode::Ipvs);
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]).2, Some(ClaimKind::Listener), "whichever is first");
+        seen(&mut empty.cluster.endpoint_slices).clear();
+        assert_eq!(at_both(&empty.with_mode(Mode::Iptables)), [Err(source); 2], "a hostPort is before a refusal");
     }
     assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
     let mut none = Snapshot::healthy();
@@ -94,6 +101,8 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
     for why in [Why::NotPermitted, Why::NotSupported] {
         none.kernel.netfilter = gap(Source::Netfilter, why);
         assert_eq!(at_both(&none), [Ok(Outcome::Refused); 2], "{why:?}");
+        let served = none.clone().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs);
+        assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "{why:?}");
     }
 }
 
