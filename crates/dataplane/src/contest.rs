@@ -526,7 +526,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     /// Whether the node's own connection to its link-local address is lost, because the data plane masquerades this
     /// connection. A masqueraded connection reaches only a UDP socket, or a socket that is bound to the address's
-    /// device.
+    /// device. If the data plane serves the NodePort on no address of the family, nothing masquerades the connection
+    /// (kubernetes pkg/proxy/ipvs/proxier.go, syncProxyRules).
     fn strays(
         &self,
         assumption: &Assumption,
@@ -536,7 +537,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> bool {
         let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
         let is_lost = || !service.external_local && self.sockets(listeners).any(on_every_device);
-        assumption.plane.masquerades_own_link_local && is_own_link_local(to, from) && is_lost()
+        let mut of_family = self.addressed.locals.iter().filter(|it| Family::of(it.ip) == Family::of(to.ip));
+        let mut is_served = || of_family.any(|it| assumption.captures(*it, self.number));
+        assumption.plane.masquerades_own_link_local && is_own_link_local(to, from) && is_lost() && is_served()
     }
 
     fn decided(

@@ -987,6 +987,15 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let nowhere = (Ok(Outcome::Nowhere), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
     assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
+    for (listed, answer) in [(SECOND[1], nowhere), ("2001:dead::1", process.clone())] {
+        let listed = world.clone().with_config(|it| it.node_port_addresses = vec![format!("{listed}/128")]);
+        assert_eq!(ask(&listed, Vantage::Node, "fe80::1"), answer);
+    }
+    let mut unread = world.clone();
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let answers = found(&unread).answers;
+    let own = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!((&own.outcome, own.assumed), (&Ok(Outcome::Nowhere), Stratum::Served));
     let mut local = world.clone();
     objects(&mut local.cluster.services)[0].external_local = true;
     assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");
