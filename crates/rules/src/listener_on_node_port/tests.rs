@@ -303,6 +303,7 @@ fn without_this_nodes_name_it_is_unknown_whether_a_listener_is_a_local_endpoint(
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]), "loopback refuses an endpoint too");
     assert!(evidence.values.contains(&("other connections", "unknown: test".to_owned())), "{evidence:#?}");
+    assert!(evidence.summary.contains(": some new connections are refused"), "{}", evidence.summary);
     assert_eq!(expect_unknown(&RULE, &world.with_mode(Mode::Nftables), &subject()).source, Source::Nodes);
 }
 
