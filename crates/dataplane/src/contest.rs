@@ -582,14 +582,20 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 _ => return redirected(),
             }
         }
+        let is_captured = |index: usize| {
+            let is_node_port = matches!(self.contenders[index].claim, Claim::NodePort(..));
+            !is_node_port || assumption.captures_from((to, self.number), from)
+        };
         match service {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(assumption, from, to.ip) => {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => at_home(listener),
-            // Cilium does not serve the hostPort, and the NodePort has no endpoint. The answer names the NodePort's
-            // Service.
-            Some((index, Outcome::Listener)) if matches!(host_port, Some(Redirected::LeftOut)) => {
+            // Cilium does not serve the hostPort, and the Service has no endpoint. The answer names the Service only if
+            // Cilium serves the Service at this address.
+            Some((index, Outcome::Listener))
+                if matches!(host_port, Some(Redirected::LeftOut)) && is_captured(index) =>
+            {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),

@@ -261,3 +261,13 @@ fn another_number_for_the_service_is_no_remedy_if_cilium_ignores_the_host_port()
     behind.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
     assert_eq!(remedies(&behind), 2, "the hostPort is outside of Cilium's range");
 }
+
+#[test]
+fn behind_cilium_the_service_takes_nothing_from_the_pod_where_its_node_port_is_not_served() {
+    let world = clash(|it| it).with_mode(Mode::Cilium);
+    let affects = |world: &Snapshot| expect_problem(&RULE, world, &subject()).affects;
+    assert!(affects(&world).contains(&Vantage::Remote));
+    let listed = world.with_config(|it| it.node_port_addresses = vec!["198.51.100.0/24".to_owned()]);
+    assert_eq!(affects(&listed), Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
+    assert_eq!(severity(&listed), Severity::Warning);
+}
