@@ -248,6 +248,9 @@ fn assumptions(
     let (detectors, unknown_detector) = if_needed(needs(Setting::LocalDetector), neutral.local_detector, || {
         local_detectors(snapshot, (*is == Known::Read).then_some(config))
     });
+    // A verdict names an unread sysctl or version first.
+    let assumed_detector = (*is == Known::Assumed && needs(Setting::LocalDetector))
+        .then(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, ASSUMED_DETECTOR));
     let (localnets, unknown_localnet) = if_needed(needs(Setting::RouteLocalnet), neutral.route_localnet, || {
         either_of(snapshot.kernel.sysctls.route_localnet.get().copied())
     });
@@ -308,7 +311,8 @@ fn assumptions(
             }
         }
     }
-    (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age).or(unknown_range))
+    let unknown = unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age).or(unknown_range);
+    (assumptions, unknown.or(assumed_detector))
 }
 
 fn if_needed<T>(
@@ -370,6 +374,9 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
 const UNKNOWN_DETECTOR: &str =
     "kube-proxy recognizes pods by the Node's podCIDRs, and the podCIDRs of this node are not known";
 
+const ASSUMED_DETECTOR: &str =
+    "it is not known whether kube-proxy recognizes this node's pods: detectLocalMode and clusterCIDR are not known";
+
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
@@ -379,7 +386,7 @@ const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
 /// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). The `Gap` is the
-/// unread input that would show whether there is a detector. If `config` is `None`, the caller already has a `Gap`.
+/// unread input that would show whether there is a detector. If `config` is `None`, the caller has a `Gap`.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

@@ -74,8 +74,8 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
-/// Returns a function. For the kind of the claim that answers, and for the outcome, the function returns an unread input
-/// that may have an earlier claim. For `None`, any unread claim may get the connection.
+/// Returns a function. For the kind of the claim that answers, and for the outcome, the function returns an unread
+/// input that may have an earlier claim. For `None`, any unread claim may get the connection.
 ///
 /// An unread Service may have a NodePort if the number is in the NodePort range and no known Service has the number. On
 /// other numbers, an unread Service could only have an external address of this node. Known claims assume no such
@@ -153,6 +153,17 @@ fn answered<'u>(
         Judged::Certain(result, gap) => (result, gap),
         Judged::Depends { on, .. } => (CaseResult { answer: Err(on), losers: Vec::new() }, None),
         Judged::Never => unreachable!("each case has a result"),
+    };
+    // If all settings share only the losers, the settings that `over` assumes may share the answer too.
+    let of_assumed = (answer == Ok(None)).then(|| {
+        addressed.over(true, |assumption, case| {
+            let (answer, _) = contest.who(assumption, case, (from, to));
+            Ok(Some(CaseResult { answer: Ok(Some(answer?)), losers: Vec::new() }))
+        })
+    });
+    let (answer, assumed) = match of_assumed {
+        Some((Judged::Certain(result, _), assumed)) => (result.answer, assumed),
+        _ => (answer, assumed),
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let answer = answer.and_then(|it| it.ok_or_else(differs));

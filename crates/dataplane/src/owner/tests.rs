@@ -857,6 +857,21 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
 }
 
 #[test]
+fn an_answer_that_the_defaults_share_is_known_though_a_process_loses_with_every_setting() {
+    let elsewhere = |it: World| it.node_port(30080).local().elsewhere();
+    let world = Snapshot::healthy().service("web", elsewhere).listens("0.0.0.0:30080").with_user_mode(Mode::Iptables);
+    let answers = found(&world).answers;
+    let at = |from, to: &str| answers.iter().find(|it| (it.from, it.to) == (from, ip(to))).expect("an answer");
+    for (from, to) in [(Vantage::Node, SECOND[0]), (Vantage::Loopback, "127.0.0.1")] {
+        assert_eq!((&at(from, to).outcome, at(from, to).assumed), (&Ok(Outcome::Pod), Stratum::Defaults), "{from}");
+        assert_eq!(at(from, to).losers, [1], "{from}");
+    }
+    assert_eq!(at(Vantage::Remote, SECOND[0]).outcome, Ok(Outcome::TimedOut));
+    let gap = at(Vantage::Pods, SECOND[0]).outcome.as_ref().expect_err("by the local detector");
+    assert!(gap.source == Source::ProxyConfig && gap.detail.contains("clusterCIDR"), "{gap:?}");
+}
+
+#[test]
 fn without_the_sockets_of_udp_ports_of_udp_alone_are_not_known() {
     let mut world = web().listens("0.0.0.0:30080");
     world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
