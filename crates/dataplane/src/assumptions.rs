@@ -100,9 +100,13 @@ impl Assumptions {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
     }
 
-    /// The reason why there are several assumptions although every input was read.
+    /// The reason why there are several assumptions although every input was read. For kube-proxy, the reason is that
+    /// the user configured only the mode.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
+        if self.mode.as_ref().is_ok_and(|mode| mode.value != Mode::Cilium) {
+            return format!("settings of {mode} mode, such as nodePortAddresses and clusterCIDR, are not known");
+        }
         let rest = match self.agree(|it| it.settings.pods_by_list) {
             None => ", and whether its version serves pods on all their addresses",
             Some(_) => ": the devices with this node's addresses, and perhaps others",
@@ -248,9 +252,6 @@ fn assumptions(
     let (detectors, unknown_detector) = if_needed(needs(Setting::LocalDetector), neutral.local_detector, || {
         local_detectors(snapshot, (*is == Known::Read).then_some(config))
     });
-    // A verdict names an unread sysctl or version first.
-    let assumed_detector = (*is == Known::Assumed && needs(Setting::LocalDetector))
-        .then(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, ASSUMED_DETECTOR));
     let (localnets, unknown_localnet) = if_needed(needs(Setting::RouteLocalnet), neutral.route_localnet, || {
         either_of(snapshot.kernel.sysctls.route_localnet.get().copied())
     });
@@ -311,8 +312,7 @@ fn assumptions(
             }
         }
     }
-    let unknown = unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age).or(unknown_range);
-    (assumptions, unknown.or(assumed_detector))
+    (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age).or(unknown_range))
 }
 
 fn if_needed<T>(
@@ -374,9 +374,6 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
 const UNKNOWN_DETECTOR: &str =
     "kube-proxy recognizes pods by the Node's podCIDRs, and the podCIDRs of this node are not known";
 
-const ASSUMED_DETECTOR: &str =
-    "it is not known whether kube-proxy recognizes this node's pods: detectLocalMode and clusterCIDR are not known";
-
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
@@ -386,7 +383,7 @@ const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
 /// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). The `Gap` is the
-/// unread input that would show whether there is a detector. If `config` is `None`, the caller has a `Gap`.
+/// unread input that would show whether there is a detector. If `config` is `None`, the caller has a reason.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

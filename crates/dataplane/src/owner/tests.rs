@@ -867,7 +867,7 @@ fn an_answer_that_the_defaults_share_is_known_though_a_process_loses_with_every_
         assert_eq!(at(from, to).losers, [1], "{from}");
     }
     assert_eq!(at(Vantage::Remote, SECOND[0]).outcome, Ok(Outcome::TimedOut));
-    let gap = at(Vantage::Pods, SECOND[0]).outcome.as_ref().expect_err("by the local detector");
+    let gap = at(Vantage::Pods, SECOND[0]).outcome.as_ref().expect_err("clusterCIDR decides");
     assert!(gap.source == Source::ProxyConfig && gap.detail.contains("clusterCIDR"), "{gap:?}");
 }
 
