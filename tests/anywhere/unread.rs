@@ -279,7 +279,7 @@ const HOW: [Why; 8] = [
 
 /// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
 /// still right.
-const INSTEAD: [(&str, &str, &str); 2] = [
+const INSTEAD: [(&str, &str, &str); 3] = [
     (
         "health-check-unserved/nobody",
         "health checks",
@@ -289,6 +289,11 @@ const INSTEAD: [(&str, &str, &str); 2] = [
         "address-held-twice/ipvs",
         "nodes",
         "the address is held, whoever says so: external-ip-conflict does while Nodes are known",
+    ),
+    (
+        "host-port-conflict/node-port",
+        "proxy settings",
+        "unread settings are assumed to list an address of the node, and the list of a recorded node has none",
     ),
 ];
 

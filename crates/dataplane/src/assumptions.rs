@@ -100,9 +100,13 @@ impl Assumptions {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
     }
 
-    /// The reason why there are several assumptions although every input was read.
+    /// The reason why there are several assumptions although every input was read. For kube-proxy, the reason is that
+    /// the user configured only the mode.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
+        if self.mode.as_ref().is_ok_and(|mode| mode.value != Mode::Cilium) {
+            return format!("settings of {mode} mode, such as nodePortAddresses and clusterCIDR, are not known");
+        }
         let rest = match self.agree(|it| it.settings.pods_by_list) {
             None => ", and whether its version serves pods on all their addresses",
             Some(_) => ": the devices with this node's addresses, and perhaps others",
@@ -379,7 +383,7 @@ const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
 /// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). The `Gap` is the
-/// unread input that would show whether there is a detector. If `config` is `None`, the caller already has a `Gap`.
+/// unread input that would show whether there is a detector. If `config` is `None`, the caller has a reason.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::ClaimKind,
-    kube_proxy::{listing_nothing, node_port_addresses},
+    kube_proxy::{listing, listing_nothing, node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     part::Field,
     plane::{Connection, DataPlane},
-    settings::{Setting, Settings},
+    settings::{EVERY, Setting, Settings},
 };
 use portreeve_facts::{
     CILIUM_HOST, CiliumConfig, Claimant, ContainerPort, Family, Gap, Interfaces, Mode, PortRange, PortSet, Protocol,
@@ -133,7 +133,11 @@ fn unread() -> Vec<ProxyConfig> {
         let cilium = CiliumConfig { families_off: vec![family], ..CiliumConfig::default() };
         ProxyConfig { cilium: Some(cilium), ..ProxyConfig::default() }
     });
-    served.chain([listing_nothing()]).chain(off).collect()
+    // Each link is a device, and each address is in the list. No other `devices` and `nodeport-addresses` make Cilium
+    // serve more addresses.
+    let cilium = CiliumConfig { devices: vec!["+".to_owned()], sctp: true, ..CiliumConfig::default() };
+    let everywhere = ProxyConfig { cilium: Some(cilium), ..listing(&EVERY) };
+    served.chain([everywhere, listing_nothing()]).chain(off).collect()
 }
 
 /// The possible configurations: if `host_namespace_only` is on, an unknown `wildcard_entries` may have either value.

@@ -526,7 +526,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     /// Whether the node's own connection to its link-local address is lost, because the data plane masquerades this
     /// connection. A masqueraded connection reaches only a UDP socket, or a socket that is bound to the address's
-    /// device.
+    /// device. If the data plane serves the NodePort on no address of the family, nothing masquerades the connection
+    /// (kubernetes pkg/proxy/ipvs/proxier.go, syncProxyRules).
     fn strays(
         &self,
         assumption: &Assumption,
@@ -536,7 +537,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> bool {
         let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
         let is_lost = || !service.external_local && self.sockets(listeners).any(on_every_device);
-        assumption.plane.masquerades_own_link_local && is_own_link_local(to, from) && is_lost()
+        let mut of_family = self.addressed.locals.iter().filter(|it| Family::of(it.ip) == Family::of(to.ip));
+        let mut is_served = || of_family.any(|it| assumption.captures(*it, self.number));
+        assumption.plane.masquerades_own_link_local && is_own_link_local(to, from) && is_lost() && is_served()
     }
 
     fn decided(
@@ -579,14 +582,20 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 _ => return redirected(),
             }
         }
+        let is_captured = |index: usize| {
+            let is_node_port = matches!(self.contenders[index].claim, Claim::NodePort(..));
+            !is_node_port || assumption.captures_from((to, self.number), from)
+        };
         match service {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(assumption, from, to.ip) => {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => at_home(listener),
-            // Cilium does not serve the hostPort, and the NodePort has no endpoint. The answer names the NodePort's
-            // Service.
-            Some((index, Outcome::Listener)) if matches!(host_port, Some(Redirected::LeftOut)) => {
+            // Cilium does not serve the hostPort, and the Service has no endpoint. The answer names the Service only if
+            // Cilium serves the Service at this address.
+            Some((index, Outcome::Listener))
+                if matches!(host_port, Some(Redirected::LeftOut)) && is_captured(index) =>
+            {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),

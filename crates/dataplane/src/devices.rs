@@ -40,6 +40,10 @@ impl<'a> Devices<'a> {
     }
 
     fn chosen(&self, link: &str) -> Option<bool> {
+        // Cilium compares the name of a link with `devices` only if the link is up (`isSelectedDevice`).
+        if self.link(link).is_some_and(|it| !it.up) {
+            return Some(false);
+        }
         let named = self.named(link);
         if named.is_some() {
             return named;
@@ -58,12 +62,13 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium detects a link with an address as a device, if `devices` does not name the link.
+    /// Whether Cilium detects a link as a device, if the link is up and has an address, and `devices` does not name the
+    /// link.
     fn detected(&self, name: &str) -> Option<bool> {
         let link = self.link(name)?;
         let kind = link.kind.as_deref();
         let finds = match kind {
-            _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
+            _ if NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
             Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
             _ if link.master.is_some() => self.detects_part(link),
             // If `devices` is empty, Cilium chooses a veth link only if the link has a default route.
@@ -175,8 +180,19 @@ mod tests {
         for name in ["docker0", "cni0", "lxc1", "loop"] {
             assert_eq!(found(name, None, |_| ()), Some(false), "{name}");
         }
-        let last = |links: &mut Interfaces| links.links.iter_mut().next_back().map(|it| it.up = false).expect("a link");
-        assert_eq!(found("ens5", None, last), Some(false));
+        assert_eq!(found("ens5", None, is_down), Some(false));
+    }
+
+    fn is_down(interfaces: &mut Interfaces) {
+        interfaces.links.last_mut().expect("a link").up = false;
+    }
+
+    #[test]
+    fn a_link_that_is_down_is_no_device_though_devices_names_it() {
+        for devices in [&["ens5"][..], &["ens+"], &["eth0", "ens5"], &["ens5", "enp3s0"]] {
+            assert_eq!(have_in("ens5", None, devices, false, is_down)[0], Some(false), "{devices:?}");
+            assert_eq!(have("ens5", None, devices, false)[0], Some(true), "{devices:?}");
+        }
     }
 
     #[test]

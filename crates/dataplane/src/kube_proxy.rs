@@ -77,7 +77,7 @@ pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
 /// Networks that contain no address of any node, one for each family.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
-fn listing(list: &[&str]) -> ProxyConfig {
+pub(super) fn listing(list: &[&str]) -> ProxyConfig {
     let node_port_addresses = list.iter().map(|cidr| (*cidr).to_owned()).collect();
     ProxyConfig { node_port_addresses, ..ProxyConfig::default() }
 }

@@ -42,7 +42,7 @@ pub(super) struct DataPlane {
     /// of the NodePort. `None` if either claim may get the connection.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
     /// Whether the node's own connections to a NodePort on a link-local address leave with another source address, even
-    /// if the NodePort is not served.
+    /// if the NodePort is served only on other addresses of the family.
     pub(super) masquerades_own_link_local: bool,
 }
 

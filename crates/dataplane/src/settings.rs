@@ -12,7 +12,7 @@ use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, Po
 
 /// The networks that the words `localhost` and `all` in `nodePortAddresses` mean (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
-const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
+pub(super) const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 /// Networks that Cilium treats as private (cilium pkg/ip/ip.go). Link-local and loopback addresses are left out.
 const PRIVATE: [&str; 15] = [

@@ -9,9 +9,9 @@ use super::{
     remedies::choose_from,
     reservation::reserve,
 };
-use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_dataplane::{ByPort, cilium_range};
-use portreeve_facts::{Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
+use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
+use portreeve_dataplane::{Assumption, ByPort, Judged, Stratum, cilium_range};
+use portreeve_facts::{Gap, Mode, NodePortRange, PortRange, PortSet, Protocol, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -152,7 +152,8 @@ impl Overlap<'_, '_> {
         let taken = self.allocated();
         let some_taken = taken.as_ref().is_ok_and(|taken| !taken.is_empty());
         let hang = mode.as_ref().ok().map(|mode| self.hang_in(mode.value)).transpose();
-        let hanging = mode.as_ref().ok().map(|it| it.value).filter(|_| some_taken && hang == Ok(Some(true)));
+        let assumed = hang.as_ref().ok().copied().flatten().filter(|(hangs, _)| *hangs && some_taken);
+        let hanging = mode.as_ref().ok().map(|it| it.value).filter(|_| assumed.is_some());
         let hangs = hanging.is_some();
         let severity = at_most(self.range, if hangs { Severity::Critical } else { Severity::Warning });
         let consequence = match hanging {
@@ -180,8 +181,9 @@ impl Overlap<'_, '_> {
         let stakes = |_: &Gap| "unknown: in ipvs mode, connections from an allocated NodePort hang".to_owned();
         evidence = evidence.value("proxy mode", mode.as_ref().map_or_else(stakes, ToString::to_string));
         if let Err(gap) = &hang {
-            evidence = evidence.value("addresses that Cilium serves", format!("unknown: {}", gap.detail));
+            evidence = evidence.value("addresses with NodePorts", format!("unknown: {}", gap.detail));
         }
+        evidence = evidence.each("assumed", assumed.and_then(|(_, stratum)| stratum.in_words()));
         evidence = match &self.at_start {
             Ok(Some(at_start)) => evidence.value("agent of Cilium", at_start.in_words()),
             Ok(None) => evidence,
@@ -197,13 +199,24 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Whether some outgoing connections hang. Without a list of addresses, Cilium serves the Node's address.
-    fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
-        Ok(match mode {
+    /// Whether some outgoing connections hang, and for which settings. A connection hangs if the data plane serves
+    /// NodePorts at the address of the connection. Without a list of addresses, Cilium serves the Node's address.
+    fn hang_in(&self, mode: Mode) -> Result<(bool, Stratum), Gap> {
+        let may_hang = match mode {
             Mode::Ipvs => true,
             Mode::Cilium => self.snapshot.proxy_config()?.node_port_addresses.is_empty(),
             Mode::Iptables | Mode::Nftables => false,
-        })
+        };
+        if !may_hang {
+            return Ok((false, Stratum::Any));
+        }
+        let (addressed, port) = (self.round.addressed().get()?, (Protocol::Tcp, self.range.range.first));
+        let serves = |it: &Assumption| addressed.locals.iter().any(|to| it.may_take_from((*to, port), Vantage::Remote));
+        match addressed.over(true, |assumption, _| Ok(serves(assumption).then(Affected::new))) {
+            (Judged::Certain(..), stratum) => Ok((true, stratum)),
+            (Judged::Never, stratum) => Ok((false, stratum)),
+            (Judged::Depends { on, .. }, _) => Err(on),
+        }
     }
 
     fn allocated(&self) -> Result<PortSet, Gap> {

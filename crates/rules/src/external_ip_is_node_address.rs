@@ -296,9 +296,9 @@ impl Here<'_, '_> {
     }
 
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
-        let end = match self.mode {
-            Ok(_) => "every node redirects only the Service's ports of that address",
-            Err(_) => "every node redirects at least the Service's ports of that address",
+        let end = match (&self.mode, &self.links) {
+            (Ok(_), Ok(_)) => "every node redirects only the Service's ports of that address",
+            _ => "every node redirects at least the Service's ports of that address",
         };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)

@@ -15,9 +15,10 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Claim, Judged, LocalAddress, Loss, covers, may_have, sent_to_node_port, service_port, unsettled,
+    Addressed, Claim, Judged, LocalAddress, Loss, cilium_range, covers, may_have, sent_to_node_port, service_port,
+    unsettled,
 };
-use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
+use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Mode, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_PORT_CONFLICT, &["node-port"], &[Source::Pods, Source::Services, Source::Addresses], check);
@@ -154,7 +155,7 @@ impl Node<'_, '_> {
         let lost = sent.filter(|_| *winner == Some(Winner::Pod));
         let words =
             |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
-        Evidence::new(*severity, sentence)
+        let evidence = Evidence::new(*severity, sentence)
             .about([ClaimOf::node_port(service, Some(port))])
             .value("pod", format!("{}/{}", pod.namespace, pod.name))
             .value(
@@ -176,8 +177,16 @@ impl Node<'_, '_> {
             .remedy(Step::advice(format!(
                 "give pod {}/{} another hostPort, outside the NodePort range, in the object that declares its containers",
                 pod.namespace, pod.name
-            )))
-            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
+            )));
+        // Cilium ignores a hostPort in Cilium's NodePort range, even if no Service has the number.
+        let is_ignored = self.snapshot.is_in(Mode::Cilium)
+            && cilium_range(self.snapshot).is_ok_and(|range| range.contains(number));
+        match is_ignored {
+            true => evidence,
+            false => {
+                evidence.remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
+            }
+        }
     }
 }
 

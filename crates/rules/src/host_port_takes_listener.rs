@@ -238,8 +238,9 @@ impl Node<'_, '_> {
 }
 
 /// Whether a container runtime may have opened this socket to hold a hostPort. A process in a pod is not a container
-/// runtime. If the runtime is unknown, a process with a socket on each hostPort may be the runtime. On a NodePort, a
-/// socket on each hostPort does not prove that the process is the runtime. The node may have only one hostPort.
+/// runtime. A runtime opens the socket on every address, or on the `hostIP` of the hostPort. If the runtime is unknown,
+/// a process with a socket on each hostPort may be the runtime. On a NodePort, a socket on each hostPort does not prove
+/// that the process is the runtime. The node may have only one hostPort.
 ///
 /// # Errors
 /// Fails if the result depends on the socket's owner, and the owner was not read. If the port is a NodePort, the
@@ -247,7 +248,7 @@ impl Node<'_, '_> {
 pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
     let of_runtime = holds_host_ports(runtime_of(round.now));
     let holds = match of_runtime {
-        _ if !is_held(socket.protocol) => false,
+        _ if !is_held(socket.protocol) || !is_where_runtimes_listen(round, socket) => false,
         Some(holds) => holds,
         None => has_them_all(round, socket)?,
     };
@@ -262,6 +263,15 @@ pub(super) fn keeps_host_port(round: &Round<'_>, socket: &Socket, is_node_port: 
     if_requested(round.now.cluster.nodes.get())?;
     let detail = "the process may be the container runtime: it has a socket on each hostPort, and it is not known whether the runtime of this node opens them";
     Err(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+}
+
+/// Whether a container runtime would open a socket for a hostPort on this address (cri-o internal/hostport/hostport.go,
+/// `openLocalPort`). An unread pod may have this address as `hostIP`.
+fn is_where_runtimes_listen(round: &Round<'_>, socket: &Socket) -> bool {
+    let has_address = |(_, port): &(&Pod, &ContainerPort)| port.host_ip == Some(socket.local);
+    let host_ports = round.host_ports().known(Unread::Doubted);
+    socket.local.is_unspecified()
+        || host_ports.is_none_or(|all| all.at((socket.protocol, socket.local_port)).iter().any(has_address))
 }
 
 /// Whether root owns the socket, and the process of the socket has the name of a program that opens sockets for

@@ -4,6 +4,7 @@
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
+    capped::{in_order, of_sockets},
     ephemeral::{EphemeralPorts, with_ranges},
     ids,
     node_ports::{KnownAllocations, allocated_if_known, bands_here, range_in_words},
@@ -11,12 +12,12 @@ use super::{
     remedies::move_off,
     reservation::reserve,
     socket_needs::{Ports, SocketNeed},
-    wording::{capital, with_socket},
+    wording::{MOST_LISTED, capital, with_socket},
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Judged, LocalAddress, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
-    vantage_points, workers,
+    Addressed, Judged, LocalAddress, Port, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
+    vantage_points,
 };
 use portreeve_facts::{
     ContainerPort, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Vantage, Why, Workload,
@@ -85,7 +86,7 @@ fn judge_listeners(round: &Round<'_>) -> Judgements {
         .ports()
         .filter(|((_, port), _)| range.range.contains(*port) && node.allocated.has(*port) != Ok(true))
         .filter(|((_, port), _)| !is_usual(*port, Role::Daemon));
-    Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
+    Ok(latent.flat_map(|(port, sockets)| node.judge_some(port, sockets)).collect())
 }
 
 struct Node<'r, 'a> {
@@ -98,7 +99,25 @@ struct Node<'r, 'a> {
 }
 
 impl Node<'_, '_> {
-    fn judge(&self, socket: &Socket) -> Option<Judgement> {
+    /// The judgements about one port. A user can make any number of sockets on a port.
+    fn judge_some(&self, port: Port, sockets: &[&Socket]) -> Vec<Judgement> {
+        let sockets = in_order(sockets, |socket| !socket.local.is_unspecified());
+        let mut latent: Vec<Evidence> = Vec::new();
+        let (_, unknown) = of_sockets(port, &sockets, |(socket, _)| match self.judge(socket)? {
+            Ok(evidence) => {
+                latent.push(evidence);
+                None
+            }
+            unknown => Some(unknown),
+        });
+        let all = latent.len();
+        let problem = latent.into_iter().take(MOST_LISTED).reduce(Evidence::merge);
+        let problem = problem.map(|it| Verdict::Problem(it.and_more("listener", all, MOST_LISTED)));
+        let verdicts = problem.into_iter().chain(unknown.into_iter().map(Verdict::Unknown));
+        verdicts.map(|it| Judgement::on_port(Subject::this_node(self.snapshot), port, it)).collect()
+    }
+
+    fn judge(&self, socket: &Socket) -> Option<Result<Evidence, Gap>> {
         let excuse = self.excuse(socket);
         let everywhere = is_everywhere(socket);
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
@@ -113,16 +132,14 @@ impl Node<'_, '_> {
                 (true, Err(gap)) => Err(gap.clone()),
             }
         });
-        let verdict = match judged {
-            Judged::Never => return None,
-            Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(..) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
-        };
-        Some(Judgement::on_port(
-            Subject::this_node(self.snapshot),
-            (socket.protocol, socket.local_port),
-            assuming(stratum, everywhere, verdict),
-        ))
+        match judged {
+            Judged::Never => None,
+            Judged::Depends { on, .. } => Some(Err(on)),
+            Judged::Certain(..) => {
+                let evidence = self.evidence(socket, self.ephemeral.contain(socket.local_port));
+                assuming(stratum, everywhere, Verdict::Problem(evidence)).into_problem().map(Ok)
+            }
+        }
     }
 
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
@@ -180,12 +197,13 @@ impl Node<'_, '_> {
 mod tests {
     use super::*;
     use crate::{
-        expectations::{expect_healthy, expect_problem, expect_unknown, wanting},
+        capped::MOST_JUDGED,
+        expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown, wanting},
         findings::Subject,
     };
     use portreeve_facts::{
         KernelFacts, Mode, ProxyConfig, State, WorkloadKind,
-        healthy::{SECOND, gap, objects, proxy_holder, seen},
+        healthy::{SECOND, daemon, gap, objects, proxy_holder, seen},
     };
 
     fn subject() -> Subject {
@@ -323,6 +341,23 @@ mod tests {
         expect_healthy(&RULE, &of(|_| ()).service("web", |it| it.node_port(30500)), &cluster);
         let one_is_rejected = of(|_| ()).rejects(Source::Services);
         assert_eq!(expect_unknown(&RULE, &one_is_rejected, &cluster).source, Source::Services);
+    }
+
+    #[test]
+    fn of_many_listeners_on_one_port_some_are_listed_and_all_are_counted() {
+        let many = |all: u32| {
+            (0..all).fold(Snapshot::healthy(), |world, n| {
+                let local = format!("127.0.{}.{}:30500", n / 250, 2 + n % 250);
+                world.listens_as(&local, daemon(&format!("daemon-{n}"), n + 100))
+            })
+        };
+        let evidence = expect_problem(&RULE, &many(40), &subject());
+        let listed = evidence.values.iter().filter(|(name, _)| *name == "listener");
+        assert_eq!((listed.count(), evidence.severity), (MOST_LISTED + 1, Severity::Info));
+        assert!(evidence.values.contains(&("listener", "and 24 more".to_owned())), "{evidence:#?}");
+        expect_certain(&RULE, &many(40), &subject());
+        let too_many = many(MOST_JUDGED as u32 + 1);
+        assert_eq!(expect_unknown(&RULE, &too_many, &subject()).why, Why::TooMuch);
     }
 
     #[test]

@@ -137,9 +137,7 @@ impl Node<'_, '_> {
             (_, lost) => lost,
         };
         let evidence = match lost {
-            Judged::Certain(lost, more) => {
-                at_least(self.evidence(service, port, socket, workers, &lost), more.as_ref())
-            }
+            Judged::Certain(lost, more) => self.evidence(service, port, (socket, workers), (&lost, more.as_ref())),
             Judged::Depends { on, .. } => return Some(Err(on)),
             Judged::Never => {
                 let is_endpoint = is_endpoint.contains(&true);
@@ -225,12 +223,14 @@ impl Node<'_, '_> {
         &self,
         service: &Service,
         port: &ServicePort,
-        socket: &Socket,
-        workers: usize,
-        lost: &Lost,
+        (socket, workers): (&Socket, usize),
+        (lost, more): (&Lost, Option<&Gap>),
     ) -> Evidence {
         let (affects, lost) = (lost.affected(), &lost.0);
-        let severity = if affects.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
+        let is_remote = affects.contains(&Vantage::Remote);
+        let severity = if is_remote { Severity::Critical } else { Severity::Warning };
+        // `at_least` adds the reason why it is not known which other connections are lost.
+        let some = if more.is_some() && !is_remote { "some " } else { "" };
         let name = service_port(service, &port.name);
         let gate = affects == [Vantage::Loopback].into()
             && self.addressed.assumptions.iter().any(Assumption::refuses_on_loopback);
@@ -239,7 +239,7 @@ impl Node<'_, '_> {
             Evidence::new(
                 severity,
                 format!(
-                    "{} listens on {}, the NodePort of {name}: new connections {ends}.",
+                    "{} listens on {}, the NodePort of {name}: {some}new connections {ends}.",
                     capital(&owner_name(self.snapshot, &socket.owner)),
                     place(socket),
                 ),
@@ -265,12 +265,13 @@ impl Node<'_, '_> {
                 }
             }
         }
-        evidence
+        let evidence = evidence
             .outcome(outcome)
             .value("established connections", "continue; only new connections are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
-            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
+            .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)));
+        at_least(evidence, more)
     }
 
     /// Whether the listener is on an address outside nodePortAddresses in iptables mode. On this address, the listener

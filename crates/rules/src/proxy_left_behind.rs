@@ -210,9 +210,11 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 /// Fails if the result depends on the unread mode or on unread Services.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Reported("check")).is_some_and(Vec::is_empty);
+    // A proxy that reports its settings runs, even if the proxy does not report its mode.
+    let runs = snapshot.kernel.proxy.config.gap().is_none();
     let says = match &snapshot.kernel.proxy.mode {
         // Without a proxy, no virtual server is expected.
-        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) => return Ok(None),
+        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) && !runs => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
     };

@@ -16,10 +16,12 @@ use needs::needs;
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
+    assumption::Assumption,
     cases::{Judged, Loss, Stratum},
     claim::ClaimKind,
     contest::{Answer, Contest},
     local_address::LocalAddress,
+    outcome::Outcome,
     round::{Addressed, Round},
 };
 use portreeve_facts::{Gap, Mode, Protocol, Source, Unread, Vantage, Why};
@@ -54,8 +56,8 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
         Ok(addressed) => {
             let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
             let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
-            let first = may_be_first(round, port, &unread, redirections.as_ref());
-            let first = |by: Option<usize>| first(by.map(|it| claimants[it].claim));
+            let first = may_be_first(round, addressed, port, &unread, redirections.as_ref());
+            let first = |it: Answer| first(it.by.map(|by| claimants[by].claim), it.outcome);
             let answered = |place| answered(&contest, addressed, first, place);
             let mut answers: Vec<Answered> = contest.places().map(answered).collect();
             answers.sort_by_key(|it| (it.from, it.to));
@@ -76,21 +78,23 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, claimants, beside, answers, proxy_mode, mode, unread, redirections, no_proxy })
 }
 
-/// Returns a function. For the kind of the claim that answers, the function returns an unread input that may have an
-/// earlier claim. For `None`, any unread claim may get the connection.
+/// Returns a function. For the kind of the claim that answers, and for the outcome, the function returns an unread
+/// input that may have an earlier claim. For `None`, any unread claim may get the connection.
 ///
 /// An unread Service may have a NodePort if the number is in the NodePort range and no known Service has the number. On
 /// other numbers, an unread Service could only have an external address of this node. Known claims assume no such
 /// address, because otherwise no process would be known without a cluster.
 ///
-/// A hostPort and a leftover redirection may have any number, and come before each listener. If a right or a kernel
-/// feature is missing, the function assumes no leftover redirection.
+/// A hostPort and a leftover redirection may have any number, and come before each listener. The data plane decides
+/// whether they come before a Service. If a right or a kernel feature is missing, the function assumes no leftover
+/// redirection.
 fn may_be_first<'u>(
     round: &Round<'_>,
+    addressed: &Addressed<'_>,
     port: u16,
     unread: &'u [Gap],
     redirections: Option<&'u Gap>,
-) -> impl Fn(Option<ClaimKind>) -> Option<&'u Gap> {
+) -> impl Fn(Option<ClaimKind>, Outcome) -> Option<&'u Gap> {
     let range = round.now.cluster.node_port_range.known(Unread::Doubted);
     let is_allocated = round.allocated().known(Unread::Doubted).is_some_and(|all| !all.at(port).is_empty());
     let may_be_node_port = range.is_none_or(|it| it.range.contains(port)) && !is_allocated;
@@ -98,8 +102,18 @@ fn may_be_first<'u>(
     let node_port = service.filter(|_| may_be_node_port);
     let host_port = unread.iter().find(|it| it.source == Source::Pods && it.why != Why::NotRequested);
     let left = redirections.filter(|it| !matches!(it.why, Why::NotPermitted | Why::NotSupported));
-    move |by| match by {
-        Some(ClaimKind::ExternalIp | ClaimKind::NodePort) => None,
+    let is_first = |it: &Assumption, service| it.node_port_or_host_port(service, false) == Ok(ClaimKind::NodePort);
+    let is_before_host_port = move |outcome: Outcome| match outcome {
+        // A hostPort at this address leads nowhere too.
+        Outcome::Nowhere => true,
+        // The Service sends the connections to the process.
+        Outcome::Listener => addressed.assumptions.iter().all(|it| is_first(it, Outcome::Pod)),
+        outcome => addressed.assumptions.iter().all(|it| is_first(it, outcome)),
+    };
+    move |by, outcome| match by {
+        Some(ClaimKind::ExternalIp | ClaimKind::NodePort) => {
+            host_port.or(left).filter(|_| !is_before_host_port(outcome))
+        }
         Some(ClaimKind::HostPort | ClaimKind::Redirection) => node_port.or(left),
         Some(ClaimKind::Listener | ClaimKind::Proxy) => node_port.or(host_port).or(left),
         None => service.or(host_port).or(left),
@@ -128,11 +142,11 @@ impl Loss for CaseResult {
     }
 }
 
-/// The answer at one place. `first` is the result of [`may_be_first`] for a claim.
+/// The answer at one place. `first` is the result of [`may_be_first`] for an answer.
 fn answered<'u>(
     contest: &Contest<'_, '_, '_>,
     addressed: &Addressed<'_>,
-    first: impl Fn(Option<usize>) -> Option<&'u Gap>,
+    first: impl Fn(Answer) -> Option<&'u Gap>,
     (from, to): (Vantage, LocalAddress),
 ) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| match contest.who(assumption, case, (from, to)) {
@@ -144,9 +158,20 @@ fn answered<'u>(
         Judged::Depends { on, .. } => (CaseResult { answer: Err(on), losers: Vec::new() }, None),
         Judged::Never => unreachable!("each case has a result"),
     };
+    // If all settings share only the losers, the settings that `over` assumes may share the answer too.
+    let of_assumed = (answer == Ok(None)).then(|| {
+        addressed.over(true, |assumption, case| {
+            let (answer, _) = contest.who(assumption, case, (from, to));
+            Ok(Some(CaseResult { answer: Ok(Some(answer?)), losers: Vec::new() }))
+        })
+    });
+    let (answer, assumed) = match of_assumed {
+        Some((Judged::Certain(result, _), assumed)) => (result.answer, assumed),
+        _ => (answer, assumed),
+    };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let answer = answer.and_then(|it| it.ok_or_else(differs));
-    let (outcome, by) = match answer.and_then(|it| first(it.by).map_or(Ok(it), |gap| Err(gap.clone()))) {
+    let (outcome, by) = match answer.and_then(|it| first(it).map_or(Ok(it), |gap| Err(gap.clone()))) {
         Ok(Answer { outcome, by }) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };

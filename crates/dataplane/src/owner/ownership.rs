@@ -33,7 +33,7 @@ pub struct Ownership {
     /// address of this node.
     pub unread: Vec<Gap>,
     /// The reason why redirections of hostPorts were not read. If a right or a kernel feature is missing, the answers
-    /// assume that there is no leftover redirection. After a failure, only the answers of Services assume this.
+    /// assume that there is no leftover redirection. After a failure, no answer assumes this.
     pub redirections: Option<Gap>,
     /// The reason why no proxy answered on this node, if a Service claims the port. The answers of Services assume that
     /// a proxy serves Services on this node. `None` if Cilium serves Services, because Cilium answers no query.

@@ -87,6 +87,13 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
         assert_eq!(at_both(&world.clone().listens("0.0.0.0:30080")), [Err(source); 2]);
         let served = world.service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "the Service is first");
+        assert_eq!(at_both(&served.with_mode(Mode::Cilium)), [Ok(Outcome::Pod), Err(source)]);
+        assert_eq!(at_both(&served.with_mode(Mode::Ipvs)), [Err(source); 2], "a hostPort is first");
+        assert_eq!(at_both(&served.with_mode(Mode::Nftables)), [Err(source); 2], "the order is not defined");
+        let mut empty = served.with_mode(Mode::Ipvs);
+        assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]).2, Some(ClaimKind::Listener), "whichever is first");
+        seen(&mut empty.cluster.endpoint_slices).clear();
+        assert_eq!(at_both(&empty.with_mode(Mode::Iptables)), [Err(source); 2], "a hostPort is before a refusal");
     }
     assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
     let mut none = Snapshot::healthy();
@@ -94,6 +101,8 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
     for why in [Why::NotPermitted, Why::NotSupported] {
         none.kernel.netfilter = gap(Source::Netfilter, why);
         assert_eq!(at_both(&none), [Ok(Outcome::Refused); 2], "{why:?}");
+        let served = none.clone().service("web", |it| it.node_port(30080)).with_mode(Mode::Ipvs);
+        assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "{why:?}");
     }
 }
 
@@ -848,6 +857,21 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
 }
 
 #[test]
+fn an_answer_that_the_defaults_share_is_known_though_a_process_loses_with_every_setting() {
+    let elsewhere = |it: World| it.node_port(30080).local().elsewhere();
+    let world = Snapshot::healthy().service("web", elsewhere).listens("0.0.0.0:30080").with_user_mode(Mode::Iptables);
+    let answers = found(&world).answers;
+    let at = |from, to: &str| answers.iter().find(|it| (it.from, it.to) == (from, ip(to))).expect("an answer");
+    for (from, to) in [(Vantage::Node, SECOND[0]), (Vantage::Loopback, "127.0.0.1")] {
+        assert_eq!((&at(from, to).outcome, at(from, to).assumed), (&Ok(Outcome::Pod), Stratum::Defaults), "{from}");
+        assert_eq!(at(from, to).losers, [1], "{from}");
+    }
+    assert_eq!(at(Vantage::Remote, SECOND[0]).outcome, Ok(Outcome::TimedOut));
+    let gap = at(Vantage::Pods, SECOND[0]).outcome.as_ref().expect_err("clusterCIDR decides");
+    assert!(gap.source == Source::ProxyConfig && gap.detail.contains("clusterCIDR"), "{gap:?}");
+}
+
+#[test]
 fn without_the_sockets_of_udp_ports_of_udp_alone_are_not_known() {
     let mut world = web().listens("0.0.0.0:30080");
     world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "more than are read"));
@@ -978,6 +1002,15 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     let nowhere = (Ok(Outcome::Nowhere), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
     assert_eq!(ask(&world, Vantage::Node, "fe80::1"), nowhere);
     assert_eq!(ask(&world, Vantage::Remote, "fe80::1"), process, "others on the link reach it");
+    for (listed, answer) in [(SECOND[1], nowhere), ("2001:dead::1", process.clone())] {
+        let listed = world.clone().with_config(|it| it.node_port_addresses = vec![format!("{listed}/128")]);
+        assert_eq!(ask(&listed, Vantage::Node, "fe80::1"), answer);
+    }
+    let mut unread = world.clone();
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let answers = found(&unread).answers;
+    let own = answers.iter().find(|it| (it.from, it.to) == (Vantage::Node, ip("fe80::1"))).expect("an answer");
+    assert_eq!((&own.outcome, own.assumed), (&Ok(Outcome::Nowhere), Stratum::Served));
     let mut local = world.clone();
     objects(&mut local.cluster.services)[0].external_local = true;
     assert_eq!(ask(&local, Vantage::Node, "fe80::1"), process, "nothing is masqueraded");

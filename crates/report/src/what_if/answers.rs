@@ -87,9 +87,14 @@ pub(super) fn changes(
     changed
 }
 
+/// The answers at addresses outside the Node object that are certainly lost after the change.
 pub(super) fn lost_elsewhere<'a>(snapshot: &Snapshot, now: &'a Ownership, then: &Ownership) -> Vec<&'a Answered> {
     let is_elsewhere = |it: &&Answered| Place::of(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
-    now.answers.iter().filter(is_elsewhere).filter(|it| !is_answered(then, it)).collect()
+    let is_lost = |it: &&Answered| {
+        let mut after = then.answers.iter().filter(|after| (after.from, after.to) == (it.from, it.to));
+        after.any(|after| after.outcome.is_ok() && !is_answer(word(after)))
+    };
+    now.answers.iter().filter(is_elsewhere).filter(is_lost).collect()
 }
 
 pub(super) fn is_answered(of: &Ownership, at: &Answered) -> bool {

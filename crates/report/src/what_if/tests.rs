@@ -228,3 +228,20 @@ fn more_claims_than_are_kept_are_counted() {
     let detail = json["unknown"][0]["detail"].as_str().expect("words");
     assert!(detail.starts_with("2 claims of this node are not included"), "{detail}");
 }
+
+#[test]
+fn addresses_in_the_settings_are_no_cure_for_an_answer_that_is_not_known() {
+    let at = |outcome: Result<Outcome, Gap>| {
+        let mut ownership = answered(outcome);
+        (ownership.answers[0].from, ownership.answers[0].to) = (Vantage::Remote, ip("192.0.2.2"));
+        ownership
+    };
+    let gap = Gap::new(Source::ProxyConfig, Why::Ambiguous, "two are possible");
+    for (then, cured) in [(Ok(Outcome::TimedOut), Some(Mode::Nftables)), (Err(gap), None)] {
+        let mut what_if = WhatIf::default();
+        let (now, then) = (at(Ok(Outcome::Listener)), at(then));
+        let served = || Ok(at(Ok(Outcome::Pod)));
+        what_if.take_cure(&Snapshot::healthy(), [&now, &then], Mode::Nftables, served).expect("answers");
+        assert_eq!(document(what_if).0.kept_by_addresses, cured);
+    }
+}

@@ -4,7 +4,7 @@ use crate::{
     findings::Subject,
 };
 use portreeve_facts::{
-    CiliumConfig, Claimant, RangeClaim, Reading, Why,
+    CiliumConfig, Claimant, Family, RangeClaim, Reading, Why,
     healthy::{World, gap, objects},
 };
 
@@ -40,7 +40,7 @@ fn an_uncovered_allocated_port_is_critical_where_connections_hang_and_a_warning_
     unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
     let evidence = problem(&unread);
     assert_eq!(evidence.severity, Severity::Warning);
-    assert!(value(&evidence, "addresses that Cilium serves").starts_with("unknown: "));
+    assert!(value(&evidence, "addresses with NodePorts").starts_with("unknown: "));
     for mode in [Mode::Iptables, Mode::Nftables] {
         assert_eq!(problem(&wide.with_mode(mode)).severity, Severity::Warning, "{mode}");
     }
@@ -293,4 +293,27 @@ fn the_sentence_says_what_it_leads_to() {
     let world = web().ephemeral("1024 65535", "");
     assert!(problem(&world.with_mode(Mode::Ipvs)).summary.contains("some new connections of this node hang"));
     assert!(problem(&world).summary.contains("an outgoing connection may use a NodePort"));
+}
+
+#[test]
+fn connections_hang_only_if_node_ports_are_served_at_some_address() {
+    let ipvs = || web().ephemeral("1024 65535", "").with_mode(Mode::Ipvs);
+    let listed = |list: &[&str]| {
+        let list = list.iter().map(|it| (*it).to_owned()).collect();
+        problem(&ipvs().with_config(|it| it.node_port_addresses = list))
+    };
+    let nowhere = listed(&["203.0.113.0/24", "2001:dead::/64"]);
+    assert_eq!((nowhere.severity, nowhere.affects.len()), (Severity::Warning, 0));
+    assert!(nowhere.summary.ends_with("an outgoing connection may use a NodePort."), "{}", nowhere.summary);
+    assert_eq!(listed(&["192.0.2.2/32", "2001:dead::/64"]).severity, Severity::Critical);
+    let mut unread = ipvs();
+    unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let assumed = problem(&unread);
+    assert_eq!(assumed.severity, Severity::Critical);
+    assert_eq!(value(&assumed, "assumed"), "that nodePortAddresses has an address of this node");
+    unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(problem(&unread).severity, Severity::Warning);
+    let nowhere = CiliumConfig { families_off: Family::BOTH.to_vec(), ..CiliumConfig::default() };
+    let cilium = web().ephemeral("1024 65535", "").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(nowhere));
+    assert_eq!(problem(&cilium).severity, Severity::Warning);
 }

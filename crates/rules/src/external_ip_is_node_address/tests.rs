@@ -255,7 +255,10 @@ fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address(
     let mut left = trap(PEER).address("kube-ipvs0", PEER).with_mode(Mode::Iptables);
     assert_eq!(severity(&left), Severity::Critical);
     left.kernel.interfaces = gap(Source::Addresses, Why::Torn);
-    assert_eq!(severity(&left), Severity::Info);
+    let evidence = expect_problem(&RULE, &left, &subject());
+    assert_eq!(evidence.severity, Severity::Info);
+    let summary = &evidence.summary;
+    assert!(summary.ends_with("redirects at least the Service's ports of that address."), "{summary}");
     assert_eq!(expect_unknown(&RULE, &left, &subject()).source, Source::Addresses);
 }
 

@@ -250,3 +250,24 @@ fn a_pod_to_which_the_service_sends_loses_nothing() {
     assert!(evidence.summary.ends_with("the Service also sends its connections to this pod."), "{}", evidence.summary);
     assert_eq!(severity(&own(target + 1).1), Severity::Critical, "to another of its ports");
 }
+
+#[test]
+fn another_number_for_the_service_is_no_remedy_if_cilium_ignores_the_host_port() {
+    let remedies = |world: &Snapshot| expect_problem(&RULE, world, &subject()).remedies.len();
+    assert_eq!(remedies(&clash(|it| it)), 2);
+    let mut behind = clash(|it| it).with_mode(Mode::Cilium);
+    assert_eq!(remedies(&behind), 1);
+    let ranges = Reading::Seen(vec!["31000-31999".parse().expect("a range")]);
+    behind.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+    assert_eq!(remedies(&behind), 2, "the hostPort is outside of Cilium's range");
+}
+
+#[test]
+fn behind_cilium_the_service_takes_nothing_from_the_pod_where_its_node_port_is_not_served() {
+    let world = clash(|it| it).with_mode(Mode::Cilium);
+    let affects = |world: &Snapshot| expect_problem(&RULE, world, &subject()).affects;
+    assert!(affects(&world).contains(&Vantage::Remote));
+    let listed = world.with_config(|it| it.node_port_addresses = vec!["198.51.100.0/24".to_owned()]);
+    assert_eq!(affects(&listed), Affected::from([Vantage::Node, Vantage::Loopback, Vantage::Pods]));
+    assert_eq!(severity(&listed), Severity::Warning);
+}

@@ -454,3 +454,20 @@ fn a_pod_to_come_takes_the_connections_of_who_listens_here() {
     expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &node);
     expect_healthy(&RULE, &of(|_| ()).service("web", |it| it.node_port(80)), &node);
 }
+
+#[test]
+fn a_runtime_has_its_socket_on_every_address_or_on_the_host_ip() {
+    for (host_ip, local, severity) in [
+        (None, "0.0.0.0", Severity::Info),
+        (Some(PRIMARY[0]), PRIMARY[0], Severity::Info),
+        (None, PRIMARY[0], Severity::Warning),
+        (Some("0.0.0.0"), PRIMARY[0], Severity::Warning),
+    ] {
+        let mut world = edge(|_| ()).listens_as(&format!("{local}:80"), daemon("nginx", 9));
+        objects(&mut world.cluster.pods)[0].ports[0].host_ip = host_ip.map(ip);
+        for runtime in [None, Some("cri-o://1.29.1")] {
+            let found = expect_problem(&RULE, &with_runtime(world.clone(), runtime), &subject());
+            assert_eq!(found.severity, severity, "{host_ip:?} {local} {runtime:?}");
+        }
+    }
+}

@@ -163,9 +163,8 @@ fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
             (pod.node, pod.finished) = (Some(node.to_owned()), finished);
         })
     };
-    for here in ["192.0.2.1", "0.0.0.0"] {
-        expect_healthy(&RULE, &with_cri_o(edge(here, "n1", false)), &subject());
-    }
+    expect_healthy(&RULE, &with_cri_o(edge("192.0.2.1", "n1", false)), &subject());
+    expect_problem(&RULE, &with_cri_o(edge("0.0.0.0", "n1", false)), &subject());
     for other in [edge("192.0.2.2", "n1", false), edge("192.0.2.1", "n2", false), edge("192.0.2.1", "n1", true)] {
         expect_problem(&RULE, &other, &subject());
     }
@@ -303,6 +302,7 @@ fn without_this_nodes_name_it_is_unknown_whether_a_listener_is_a_local_endpoint(
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.affects, Affected::from([Vantage::Loopback]), "loopback refuses an endpoint too");
     assert!(evidence.values.contains(&("other connections", "unknown: test".to_owned())), "{evidence:#?}");
+    assert!(evidence.summary.contains(": some new connections are refused"), "{}", evidence.summary);
     assert_eq!(expect_unknown(&RULE, &world.with_mode(Mode::Nftables), &subject()).source, Source::Nodes);
 }
 
@@ -761,4 +761,17 @@ fn without_nodes_what_remote_clients_lose_behind_cilium_is_told_as_unknown() {
     let unread = Gap::new(Source::Nodes, Why::Torn, "changed");
     world.cluster.nodes = Reading::Gap(unread);
     assert_eq!(unknown(&world), (Severity::Warning, vec!["unknown: changed".to_owned()]));
+}
+
+#[test]
+fn settings_of_cilium_that_were_not_read_may_list_the_address_of_the_listener() {
+    let mut world = web(33000).listens(&format!("{}:33000", SECOND[0])).with_mode(Mode::Cilium);
+    let ranges = Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]);
+    world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+    expect_healthy(&RULE, &world, &subject());
+    let every = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    let listed = world.clone().with_config(|it| it.node_port_addresses = every);
+    assert_eq!(affects(&listed).0, Severity::Critical);
+    world.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyConfig);
 }

@@ -179,8 +179,10 @@ fn services_that_were_not_read_may_have_what_is_left_behind() {
     nothing.kernel.ip_vs = Reading::Seen(Vec::new());
     expect_problem(&RULE, &nothing, &subject());
     let mut untold = nothing.clone();
-    untold.kernel.proxy.mode = gap(Source::ProxyMode, Why::Malformed);
-    assert_eq!(expect_unknown(&RULE, &untold, &subject()).source, Source::ProxyMode);
+    for why in [Why::Malformed, Why::Unreachable] {
+        untold.kernel.proxy.mode = gap(Source::ProxyMode, why);
+        assert_eq!(expect_unknown(&RULE, &untold, &subject()).source, Source::ProxyMode, "{why:?}");
+    }
     assert_eq!(verdicts(&nothing.clone().without_proxy()), [Verdict::Healthy], "nobody would program anything");
     for world in [&mut left, &mut nothing] {
         world.cluster.services = gap(Source::Services, Why::Unreachable);

@@ -299,3 +299,26 @@ fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
     assert_eq!(claim(|it| it.load_balancer_ips = vec![ip("198.51.100.1")]), [Vantage::Node]);
     assert_eq!(claim(|it| it.external_ips = vec![ip("198.51.100.1")]), []);
 }
+
+#[test]
+fn settings_of_cilium_that_were_not_read_may_make_cilium_serve_every_address() {
+    let mut world = cilium(|_| {}).address("docker0", "172.17.0.1");
+    let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
+    interfaces.links.iter_mut().filter(|it| it.name == "docker0").for_each(|it| it.kind = Some("bridge".to_owned()));
+    let ranges = Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]);
+    world.cluster.range_claims.push(RangeClaim { by: Claimant::Cilium, ranges, place: String::new() });
+    world.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
+    let assumptions = assumptions(&world);
+    for protocol in [Protocol::Tcp, Protocol::Sctp] {
+        for address in [SECOND[0], SECOND[1], "172.17.0.1"] {
+            // The second port is outside of Cilium's range.
+            for (from, number) in [(Vantage::Remote, 30080), (Vantage::Pods, 33000)] {
+                let to = LocalAddress { ip: ip(address), vrf: false };
+                let ask = |it: &Assumption| it.outcome((to, (protocol, number)), from, Backing::Ready);
+                for outcome in [Outcome::Listener, Outcome::Pod] {
+                    assert!(assumptions.iter().any(|it| ask(it) == outcome), "{protocol} {address}: {outcome:?}");
+                }
+            }
+        }
+    }
+}
