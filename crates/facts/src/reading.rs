@@ -134,7 +134,17 @@ impl Gap {
     pub fn new(source: Source, why: Why, detail: impl Into<String>) -> Self {
         Self { source, why, detail: detail.into() }
     }
+
+    /// Whether an object that Portreeve rejected may have a port of the node. A message about the node's name counts
+    /// too: if the name is not known, the pods of this node are not known. The sysctls of a pod open no port, and any
+    /// user can write a wrong value there.
+    pub fn hides_ports(&self) -> bool {
+        matches!(self.source, Source::Services | Source::Pods | Source::Nodes) && !self.detail.contains(OF_POD_SYSCTLS)
+    }
 }
+
+/// A part of each message about a value in a pod's sysctls that Portreeve cannot parse.
+const OF_POD_SYSCTLS: &str = ": spec.securityContext.sysctls[";
 
 /// A source of facts. Each source succeeds or fails separately. In JSON and in metric labels, the names are in
 /// kebab-case.

@@ -75,7 +75,7 @@ pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOV
 pub use list::{KernelList, List};
 pub use plan::{Bound, Plan};
 pub use record::{Files, Place, Record, Store, read_record, unrenewed_for};
-pub use wanted::{Class, Reason, Wanted, hides_ports};
+pub use wanted::{Class, Reason, Wanted};
 
 use std::{io, path::PathBuf};
 

@@ -67,16 +67,6 @@ impl Reason {
     }
 }
 
-/// A message with this text reports a value in the sysctls of a pod that Portreeve cannot parse. The node needs no port
-/// because of a pod's sysctls, and any user can write a wrong value.
-const NO_PORT: &str = ": spec.securityContext.sysctls[";
-
-/// Whether an object that Portreeve rejected may have a port that the node needs. A message about the node's name
-/// counts too: if the name is not known, the pods of this node are not known.
-pub fn hides_ports(rejected: &Gap) -> bool {
-    matches!(rejected.source, Source::Services | Source::Pods | Source::Nodes) && !rejected.detail.contains(NO_PORT)
-}
-
 /// The ports that a node needs, inside and outside the ephemeral port range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -117,7 +107,7 @@ impl Wanted {
         }
         unread.extend(round.needs().with(&[Source::Listeners, Source::ProxyConfig, Source::Addresses]).err());
         unread.extend(round.now.kernel.no_udp.clone());
-        unread.extend(round.now.cluster.rejected.iter().filter(|gap| hides_ports(gap)).cloned());
+        unread.extend(round.now.cluster.rejected.iter().filter(|gap| gap.hides_ports()).cloned());
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };

@@ -268,8 +268,11 @@ impl PortOwner {
         unread(&self.owned).iter().chain(redirections(&self.owned))
     }
 
+    /// Whether an answer is assumed, or is unknown without Pods. Then the answer is not known, also if the profile has
+    /// no right to read Pods.
     fn is_assumed(&self) -> bool {
-        self.answers().any(|it| it.assumed == Stratum::Served)
+        let lacks_pods = |it: &Answered| matches!(&it.outcome, Err(gap) if gap.source == Source::Pods);
+        self.answers().any(|it| it.assumed == Stratum::Served || lacks_pods(it))
     }
 
     fn answers(&self) -> impl Iterator<Item = &Answered> {

@@ -179,8 +179,8 @@ impl Node<'_, '_> {
                 pod.namespace, pod.name
             )));
         // Cilium ignores a hostPort in Cilium's NodePort range, even if no Service has the number.
-        let is_ignored = self.snapshot.is_in(Mode::Cilium)
-            && cilium_range(self.snapshot).is_ok_and(|range| range.contains(number));
+        let is_ignored =
+            self.snapshot.is_in(Mode::Cilium) && cilium_range(self.snapshot).is_ok_and(|range| range.contains(number));
         match is_ignored {
             true => evidence,
             false => {

@@ -87,7 +87,7 @@ fn problems(
 /// The advice if no proxy answered on this node, because the answers of Services assume a proxy.
 fn without_proxy(snapshot: &Snapshot, owned: &[Ownership]) -> Option<Advice> {
     let gap = owned.iter().find_map(|it| it.no_proxy.as_ref())?;
-    let start = "if no pod runs, start kube-proxy, or the proxy that this cluster has instead of kube-proxy";
+    let start = "if your cluster uses kube-proxy as a pod, and no such pod runs on this node, start kube-proxy";
     let mode = "if kube-proxy runs, and answers at another address, type `portreeve owner` with --proxy-mode MODE on this node";
     let named: Option<Remedy> = snapshot.proxy_mode().is_err().then(|| Step::advice(mode).into());
     let case = format!(
@@ -486,6 +486,8 @@ mod tests {
         assert!(texts(&all[0])[2].contains("--proxy-mode MODE"), "{all:?}");
         let unclaimed = advice(&Snapshot::healthy().listens("192.0.2.1:30080").without_proxy());
         assert!(!unclaimed.iter().any(|it| it.case.contains("kube-proxy")), "no Service has the port: {unclaimed:?}");
+        let ovn = advice(&silent.clone().address("ovn-k8s-mp0", "10.244.0.2"));
+        assert!(!cases(&ovn).contains(&"if the pods get no connections"), "another data plane serves: {ovn:?}");
         let mut cilium = silent;
         cilium.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
         let cilium = advice(&cilium);

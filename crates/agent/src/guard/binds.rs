@@ -12,7 +12,6 @@ use portreeve_facts::{
     Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, PortRange, Process, Protocol, Reading,
     Service, Snapshot, Socket, Source, State, Unread, Why, text,
 };
-use portreeve_guard::hides_ports;
 use portreeve_rules::{
     Limits, RULES,
     findings::{Evidence, Key, Severity, Step, Subject, Verdict},
@@ -81,7 +80,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let held = are_held(round);
     let (mut claims, mut all_own) = (Vec::new(), HashSet::new());
     all_own.extend((held == Some(true)).then_some(None));
-    let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && hides_ports(gap);
+    let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && gap.hides_ports();
     let hides_pods = round.now.cluster.rejected.iter().any(|gap| of_pods(&gap));
     // The hook's thread makes claims only if Services, Pods and addresses were read.
     let checked = Unread::Doubted;

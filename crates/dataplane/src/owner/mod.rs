@@ -44,7 +44,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     // All protocols have the same unread inputs: the report prints them once.
     let may_be_here = cluster.unplaced_ports().any(|(number, ..)| number == port);
     let may_have = |gap: &&Gap| match gap.source {
-        Source::Services | Source::Pods => true,
+        Source::Services | Source::Pods => gap.hides_ports(),
         Source::Nodes => may_be_here || cluster.unknown_node() != Some(*gap),
         _ => false,
     };
@@ -70,8 +70,12 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     };
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let is_of_service = |it: &Claimant| matches!(it.claim, ClaimKind::ExternalIp | ClaimKind::NodePort);
-    let no_proxy = snapshot.kernel.proxy.mode.gap().filter(|gap| gap.why == Why::Unreachable);
-    let no_proxy = no_proxy.filter(|_| proxy_mode != Some(Mode::Cilium) && claimants.iter().any(is_of_service));
+    let links = snapshot.kernel.interfaces.known(Unread::Doubted);
+    let may_lack_proxy = proxy_mode != Some(Mode::Cilium)
+        && snapshot.overrides.proxy_mode.is_none()
+        && links.is_none_or(|it| it.unmeasured_proxy().is_none())
+        && claimants.iter().any(is_of_service);
+    let no_proxy = snapshot.kernel.proxy.mode.gap().filter(|gap| may_lack_proxy && gap.why == Why::Unreachable);
     let no_proxy = no_proxy.cloned();
     let users = beside(round, (protocol, port), claimants.is_empty());
     let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();

@@ -36,7 +36,8 @@ pub struct Ownership {
     /// assume that there is no leftover redirection. After a failure, no answer assumes this.
     pub redirections: Option<Gap>,
     /// The reason why no proxy answered on this node, if a Service claims the port. The answers of Services assume that
-    /// a proxy serves Services on this node. `None` if Cilium serves Services, because Cilium answers no query.
+    /// a proxy serves Services on this node. `None` if another data plane than kube-proxy serves Services, or if the
+    /// user named the mode.
     pub no_proxy: Option<Gap>,
 }
 

@@ -96,6 +96,10 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
         assert_eq!(at_both(&empty.with_mode(Mode::Iptables)), [Err(source); 2], "a hostPort is before a refusal");
     }
     assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
+    let mut sysctl = Snapshot::healthy().listens("0.0.0.0:30080");
+    let detail = "Pod t/evil: spec.securityContext.sysctls[0].value is \"abc\"";
+    sysctl.cluster.rejected.push(Gap::new(Source::Pods, Why::Malformed, detail));
+    assert_eq!(at_both(&sysctl), [Ok(Outcome::Listener); 2], "any user can write a wrong value in this field");
     let mut none = Snapshot::healthy();
     none.cluster.pods = gap(Source::Pods, Why::NotRequested);
     for why in [Why::NotPermitted, Why::NotSupported] {
