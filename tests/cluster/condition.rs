@@ -189,7 +189,7 @@ async fn an_agent_that_finds_another_status_after_its_restart_dates_the_change()
 }
 
 /// Fault (API server): the server refuses the Node condition, or does not answer
-/// Does: counts each failure, logs one line, and tries again with exponential backoff, up to five to ten minutes
+/// Does: counts each failure, logs one line, and tries again after growing waits, at most ten minutes
 /// Right again: with the first accepted write
 /// Lost: nothing
 #[tokio::test]

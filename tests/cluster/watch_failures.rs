@@ -64,7 +64,7 @@ async fn a_server_that_refuses_the_token() {
 }
 
 /// Fault (API server): the server answers 403 to every request
-/// Does: keeps all facts; the age of the facts grows
+/// Does: the age of the facts grows
 /// Right again: when the server allows requests again
 /// Lost: nothing
 #[tokio::test]
@@ -72,8 +72,8 @@ async fn a_server_that_forbids() {
     is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
 }
 
-/// Fault (API server): the server answers 404 to every request, for example while its storage is not ready
-/// Does: keeps all facts; the age of the facts grows
+/// Fault (API server): the server answers 404 to every request
+/// Does: the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_server_that_has_lost_its_resources() {
 }
 
 /// Fault (API server): the server answers 429 to every request
-/// Does: keeps all facts; the age of the facts grows
+/// Does: the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_server_that_is_busy() {
 }
 
 /// Fault (API server): the server answers 500 or 503 to every request
-/// Does: keeps all facts; the age of the facts grows
+/// Does: the age of the facts grows
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_storm_of_internal_errors() {
 }
 
 /// Fault (API server): a proxy in front of the server answers with a web page
-/// Does: counts the error `malformed`, keeps all facts
+/// Does: counts the error `malformed`
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_proxy_that_answers_with_a_page() {
 }
 
 /// Fault (API server): the server closes every connection
-/// Does: counts the error `unreachable`, keeps all facts
+/// Does: counts the error `unreachable`
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -137,8 +137,7 @@ async fn a_silent_watch_is_requested_again() {
 }
 
 /// Fault (API server): a large Service changes all the time, faster than an agent may read
-/// Does: reads the current state again after a certain number of bytes of the watch. The age of the facts counts from
-/// the last complete state
+/// Does: reads the state again after a number of bytes; the age of the facts counts from the last complete state
 /// Right again: with each state that is read
 /// Lost: changes that were replaced before they were read
 #[tokio::test]
@@ -235,7 +234,7 @@ async fn a_malformed_line_leads_to_a_new_list() {
 }
 
 /// Fault (API server): a watch sends an event without an end
-/// Does: refuses the event at 10 MiB, counts `too-much`, keeps all facts
+/// Does: refuses the event at 10 MiB, counts `too-much`
 /// Right again: with the list that it reads two minutes later
 /// Lost: nothing
 #[tokio::test]
@@ -359,7 +358,7 @@ async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_req
     .await;
 }
 
-/// Fault (API server): the server, or a proxy in front of the server, ends every watch at once, without an error
+/// Fault (API server): the server, or a proxy in front, ends every watch at once, without an error
 /// Does: requests the watch again after waits that grow
 /// Right again: with the first watch that lasts or has a change
 /// Lost: nothing

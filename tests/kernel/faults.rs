@@ -47,7 +47,7 @@ fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
 }
 
 /// Fault (kernel): addresses change while the agent lists addresses (an interrupted netlink dump)
-/// Does: lists the addresses again; discards the inconsistent list
+/// Does: lists the addresses again
 /// Right again: with the next list that is complete
 /// Lost: nothing: a list that is torn every time is unread
 #[test]
@@ -76,7 +76,7 @@ fn every_address_that_stays_is_listed_while_others_come_and_go() {
     assert!(whole > 0, "some lists are complete");
 }
 
-/// Fault (kernel): too many addresses change between two scans, and the kernel drops notifications (an overrun socket)
+/// Fault (kernel): so many addresses change that the kernel drops notifications
 /// Does: lists all addresses again
 /// Right again: with the next scan
 /// Lost: nothing

@@ -302,7 +302,7 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
     assert!(process.gap().expect("no process").detail.contains("no process has a descriptor"), "{process:?}");
 }
 
-/// Fault (kernel): a socket closes before the agent finds the owner of the socket
+/// Fault (kernel): a socket closes before the agent finds its owner
 /// Does: reports a closed socket, and not the kernel as owner
 /// Right again: with the next scan
 /// Lost: nothing

@@ -84,8 +84,8 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
 }
 
-/// Fault (API server): a Service is deleted, and a user makes a Service with the same name
-/// Does: writes an Event about the new Service; the earlier Event is about the deleted Service
+/// Fault (API server): a deleted Service is made again with the same name
+/// Does: writes an Event about the new Service
 /// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]
@@ -194,7 +194,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 }
 
 /// Fault (API server): the server forbids ConfigMaps and /flagz
-/// Does: lists an unread input for each rule that needs ConfigMaps or /flagz; the other rules still judge
+/// Does: lists each rule with an unread input; the other rules still judge
 /// Right again: with the first scans of an agent that starts after the refusals end
 /// Lost: the findings of rules with an unread input
 #[test]

@@ -295,7 +295,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 }
 
 /// Fault (proxy): the proxy hangs (SIGSTOP)
-/// Does: reports that the mode is not read (`timed-out`); keeps findings open, and writes no Event
+/// Does: the mode is unread (`timed-out`); keeps findings open, and writes no Event
 /// Right again: within two scans
 /// Lost: nothing
 #[test]

@@ -3,8 +3,7 @@
 use super::{Reason, Unserved};
 
 /// Since version 0.7.5 of portmap, the proxy's rules come before portmap's rules (containernetworking/plugins#269).
-const OLD_PORTMAP: Reason =
-    Reason::OutOfReach("the portmap plugin 0.7.5 of 2019 fixed this conflict. Since then the proxy's rules come first");
+const OLD_PORTMAP: Reason = Reason::OutOfReach("the portmap plugin 0.7.5 of 2019 fixed this conflict");
 
 pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
@@ -17,16 +16,12 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["antrea-io/antrea#2381"],
         symptom: "NodePortLocal redirects the node's port on which containerd answers `kubectl exec`",
-        reason: Reason::OutOfReach(
-            "antrea-io/antrea#2385 of 2021 fixed this conflict. Since then Antrea chooses free ports, and listens on these ports",
-        ),
+        reason: Reason::OutOfReach("antrea-io/antrea#2385 of 2021 fixed this conflict"),
     },
     Unserved {
         threads: &["projectcalico/calico#8112"],
         symptom: "a health check of an earlier proxy still answers, with an old count of endpoints",
-        reason: Reason::NotRead(
-            "the count in a health check's answer. The count follows the endpoints with a delay, so one scan cannot prove an error",
-        ),
+        reason: Reason::NotRead("the count in a health check's answer, which follows the endpoints with a delay"),
     },
     Unserved {
         threads: &["kubernetes-sigs/ip-masq-agent#135"],
@@ -38,9 +33,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["cilium/cilium#48419"],
         symptom: "two nodes announce one load balancer's address, because two Services share the address and Cilium elects a node for each Service",
-        reason: Reason::NotRead(
-            "the Leases of Cilium, because Portreeve requests no right to Leases. A Lease names the node and the Service, and the status of the Service has the address",
-        ),
+        reason: Reason::NotRead("the Leases of Cilium, because Portreeve requests no right to Leases"),
     },
     Unserved {
         threads: &["cilium/cilium#24555"],
@@ -50,7 +43,7 @@ pub(crate) const UNSERVED: &[Unserved] = &[
     Unserved {
         threads: &["kubernetes/kubernetes#142183"],
         symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its settings were changed to serve 127.0.0.1",
-        reason: Reason::NotRead("the entries of kube-proxy's verdict maps. An old entry refuses the connections"),
+        reason: Reason::NotRead("the old entries of kube-proxy's verdict maps"),
     },
     Unserved {
         threads: &["kubernetes/kubernetes#60305", "kubernetes/kubernetes#66103", "containernetworking/plugins#222"],

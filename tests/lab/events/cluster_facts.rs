@@ -50,7 +50,7 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_an_hour_and_one_en
 }
 
 /// Fault (operator): the agent that reported a problem of the cluster is gone
-/// Does: another agent reports the problem, and later the end of the problem
+/// Does: another agent reports the problem, and later its end
 /// Right again: with the next hour
 /// Lost: nothing
 #[test]

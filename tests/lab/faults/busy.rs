@@ -125,9 +125,8 @@ fn without_a_seat(cluster: &ControlPlane) -> f64 {
     counts.sum()
 }
 
-/// Fault (API server): the server's API Priority and Fairness has no seat for the agent: other clients have all seats
-/// (429)
-/// Does: keeps its facts; finds new listeners
+/// Fault (API server): other clients have all seats of the server's API Priority and Fairness (429)
+/// Does: finds new listeners
 /// Right again: once there is a seat, its facts are current and Events are written; no restart
 /// Lost: nothing
 #[test]

@@ -6,7 +6,7 @@ use super::{FOUND, MODE, Node, RULE, errors, serve, squat, until_found, until_to
 use crate::parts::{Agent, Directory, Relay, until};
 
 /// Fault (clock): the clock is so far ahead that the API server's certificate has expired
-/// Does: refuses the server, keeps its facts; finds new listeners
+/// Does: refuses the server; finds new listeners
 /// Right again: once the clock is right, its facts are current and Events are written
 /// Lost: nothing
 #[test]

@@ -15,8 +15,8 @@ fn related(node: &Node, service: &str) -> Vec<Value> {
 
 /// An agent reads Nodes at its start and every ten minutes. So the test starts an agent after each change.
 ///
-/// Fault (operator): the Node object is deleted, and an agent starts before a Node object with a new uid exists
-/// Does: has the same findings as the earlier agent, and finds the Event of that agent
+/// Fault (operator): the Node object is deleted, and an agent starts before a new Node object exists
+/// Does: has the same findings, and finds the Event of the earlier agent
 /// Right again: an agent that starts then writes Events about the new uid; an agent that runs does so after it reads
 /// Nodes again
 /// Lost: nothing
@@ -56,7 +56,7 @@ fn an_agent_that_starts_without_its_node_object_finds_the_same_and_tells_of_a_ne
     assert!(agent.is_well());
 }
 
-/// Fault (operator): the namespace of a Service is deleted with all its objects
+/// Fault (operator): the namespace of a Service is deleted
 /// Does: clears the findings about the Service
 /// Right again: with the scan that the change starts
 /// Lost: the Events about the Service, which are deleted with the namespace

@@ -4,12 +4,12 @@ use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, unti
 use crate::parts::{PRIMARY, Role, objects, until};
 
 /// Fault (API server): etcd is frozen (SIGSTOP)
-/// Does: still scans, with its last facts; finds new listeners
+/// Does: still scans; finds new listeners
 /// Right again: Events are written when etcd continues
 /// Lost: nothing
 ///
 /// Fault (API server): etcd is killed, and started again
-/// Does: still scans, with its last facts; sees the end of a listener
+/// Does: still scans; sees the end of a listener
 /// Right again: Events are written once etcd is back
 /// Lost: nothing
 #[test]
@@ -36,7 +36,7 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
 }
 
 /// Fault (API server): the server comes back with an older state, from a backup of etcd
-/// Does: accepts the older state: reports no findings about Services that the older state does not have
+/// Does: reports no findings about Services that the older state lacks
 /// Right again: with the scan that the first list of Services starts
 /// Lost: Events that the server has lost
 #[test]

@@ -140,7 +140,7 @@ impl Fleet {
 }
 
 /// Fault (API server): the server is killed and started again, with fifty agents
-/// Does: every agent keeps its facts, and connects again after a pause of its own
+/// Does: every agent connects again after a pause of its own
 /// Right again: each finds a new listener, and knows a new Service, after four lists each at most
 /// Lost: nothing
 #[test]
@@ -162,7 +162,7 @@ fn fifty_agents_come_back_to_a_server_that_was_killed_and_ask_little() {
     assert!(before >= AGENTS && asked <= LISTS * AGENTS, "{before} lists of {AGENTS} agents, then {asked}");
 }
 
-/// Fault (operator): two hundred agents are restarted, twenty at a time, as a DaemonSet is rolled out
+/// Fault (operator): two hundred agents are restarted, twenty at a time
 /// Does: every new agent finds the conflicts and the Events of the earlier agent; no Event is written twice
 /// Right again: each with its first scans; all find a new listener and five report it in an hour, and no agent was refused permanently
 /// Lost: scans between the end of one agent and the start of the next

@@ -45,7 +45,7 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 }
 
 /// Fault (API server): kube-apiserver is frozen (SIGSTOP) with every connection open
-/// Does: still scans the node, with its last facts about the cluster; finds new listeners
+/// Does: still scans the node; finds new listeners
 /// Right again: Events are written as soon as the server continues
 /// Lost: nothing
 ///
@@ -56,7 +56,7 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver accepts connections and never answers
-/// Does: counts `timed-out`, keeps its facts, still scans
+/// Does: counts `timed-out`, still scans
 /// Right again: once the server answers, its facts are current
 /// Lost: nothing
 #[test]
@@ -104,7 +104,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
 }
 
 /// Fault (API server): the connection to the server is cut while Services come and go
-/// Does: keeps its facts, and the findings about objects that the agent cannot read
+/// Does: keeps the findings about objects that the agent cannot read
 /// Right again: within three scans after it has read all objects again
 /// Lost: nothing
 ///
@@ -158,12 +158,12 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
 }
 
 /// Fault (API server): a new authority signs the server's certificate
-/// Does: refuses the server until the agent's CA file has the new authority's certificate, and keeps its facts
+/// Does: refuses the server until the agent's CA file has the new authority's certificate
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
 /// Fault (API server): the service account’s token is refused (401), then the token's file is rewritten
-/// Does: keeps its facts, and reads the token's file again after every failure
+/// Does: reads the token's file again after every failure
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///

@@ -24,7 +24,7 @@ fn bindings(node: &Node) -> Vec<Value> {
 }
 
 /// Fault (API server): the agent's rights are withdrawn, and given back
-/// Does: keeps its facts; sees the end of a listener
+/// Does: sees the end of a listener
 /// Right again: once it may read again, its facts are current; no restart
 /// Lost: Events that were refused
 #[test]

@@ -23,8 +23,8 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Right again: with the next watch
 /// Lost: nothing
 ///
-/// Fault (API server): a firewall drops all packets of the agent's open connections, and neither end gets an error
-/// Does: keeps its facts, whose age grows; finds new listeners; ends the silent watches
+/// Fault (API server): a firewall drops all packets of the agent's open connections
+/// Does: finds new listeners; ends the silent watches
 /// Right again: with the new watches
 /// Lost: nothing
 #[test]

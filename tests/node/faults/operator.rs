@@ -72,7 +72,7 @@ fn two_agents_at_two_addresses_find_the_same() {
 }
 
 /// Fault (operator): the Node name in the agent's settings does not exist
-/// Does: finds listeners, which do not depend on a Node
+/// Does: finds listeners
 /// Right again: with the next start with the right name
 /// Lost: facts that depend on the Node
 #[test]

@@ -50,7 +50,7 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 }
 
 /// Fault (node): the agent's thread that reads the node hangs
-/// Does: continues to answer; after a minute, `/livez` and the liveness probe fail, and the kubelet restarts the agent
+/// Does: continues to answer; after a minute, the liveness probe fails, and the kubelet restarts the agent
 /// Right again: within two scans, if the thread continues by itself
 /// Lost: scans meanwhile
 #[test]
