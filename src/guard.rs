@@ -16,7 +16,7 @@ use portreeve_agent::{
     log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
-use portreeve_facts::PortSet;
+use portreeve_facts::{Gap, PortSet, Source, Why};
 use portreeve_guard::{Bound, Kept};
 use portreeve_rules::NodeGuard;
 
@@ -215,17 +215,20 @@ fn or_none(ports: &str) -> String {
 }
 
 /// The guard of this node, if there is one. If the state of the guard is unknown, the second value is the reason.
-pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
+pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<Gap>) {
     of_record(Path::new(RECORD))
 }
 
-fn of_record(path: &Path) -> (Option<NodeGuard>, Option<String>) {
-    let unknown = |why: String| (None, Some(format!("the state of this node's guard is not known: {why}")));
+fn of_record(path: &Path) -> (Option<NodeGuard>, Option<Gap>) {
+    let unknown = |why, what: String| {
+        let detail = format!("the state of this node's guard is not known: {what}");
+        (None, Some(Gap::new(Source::Processes, why, detail)))
+    };
     match guard_with(path) {
         Ok(None) => (None, None),
         Ok(Some(Ok(guard))) => (Some(guard), None),
-        Ok(Some(Err(why))) => unknown(format!("the record {} is malformed: {why}", path.display())),
-        Err(error) => unknown(error.to_string()),
+        Ok(Some(Err(what))) => unknown(Why::Malformed, format!("the record {} is malformed: {what}", path.display())),
+        Err(error) => unknown(Why::NotPermitted, error.to_string()),
     }
 }
 
@@ -275,7 +278,7 @@ mod tests {
         let lock = portreeve_guard::Files::lock(path.clone()).expect("a lock");
         assert_eq!(of_record(&path), guard(GuardRun::Runs));
         drop(lock);
-        let why = || of_record(&path).1.unwrap_or_default();
+        let why = || of_record(&path).1.map(|gap| gap.detail).unwrap_or_default();
         std::fs::write(&path, "{").expect("a file");
         assert!(why().contains("is malformed"), "{}", why());
         std::fs::remove_file(&path).expect("removed");

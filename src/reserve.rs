@@ -120,7 +120,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let report = ReservationReport {
         unread: &unread,
         partial: partial.as_deref(),
-        unread_guards: unlisted.as_ref(),
+        unread_guards: unlisted.as_ref().or(unknown_guard.as_ref()),
         ..ReservationReport::of(&fleet, &list)
     };
     let result = report.result(args.check);
@@ -146,6 +146,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         );
     }
     let unlisted = unlisted.map(|gap| format!("guards are not known: {}", gap.detail));
+    let unknown_guard = unknown_guard.map(|gap| gap.detail);
     partial.iter().chain(&oldest).chain(&unknown_guard).chain(&unlisted).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))

@@ -16,7 +16,7 @@ pub(super) trait Scope: clap::Args {
     /// Calls `judge` with the snapshot of each node.
     ///
     /// # Errors
-    /// When no node can be read.
+    /// Fails if no node can be read.
     fn judge<T>(
         self,
         wanted: &Wanted,

@@ -56,7 +56,7 @@ impl AgentFlags {
     /// The agents of `nodes`, or all agents if `nodes` is empty.
     ///
     /// # Errors
-    /// When the agents cannot be listed, or a named node has no agent.
+    /// Fails if the agents cannot be listed, or a named node has no agent.
     pub(super) async fn list(&self, agents: &Agents, nodes: &[String]) -> anyhow::Result<Vec<Agent>> {
         let progress = Progress::start();
         progress.show("listing the agents");

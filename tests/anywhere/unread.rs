@@ -101,6 +101,8 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             let file = without(&world, place, source, why);
             for verb in verbs {
                 let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
+                // Without Pods, `owner` knows no answer about an unclaimed port, whatever the reason is.
+                let wanted = if verb[0] == "owner" { 2 } else { wanted };
                 assert_eq!(code, wanted, "{verb:?} without {source}, {why}: {text}{notes}");
             }
             // Each command names the missing input, even if the input does not change the exit code.

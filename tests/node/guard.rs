@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::{
     agent::{exchange_with, until},
     stage::{Stage, portreeve, sysctl},
+    unprivileged::nobody,
 };
 
 const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
@@ -787,6 +788,12 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     let (_, text, _) = output(stage.command("reserve").arg("--check"));
     assert!(text.starts_with("covered  node n1\n"), "{text}");
     assert!(text.contains("\n  guard                    runs; it reserved 2 of the reserved ports\n"), "{text}");
+    let (mut nobody, _place) = nobody(&stage, "reserve");
+    let (code, text, _) = output(nobody.arg("--check"));
+    assert!(
+        code == 2 && text.starts_with("perhaps not covered  node n1\n"),
+        "only root can read the lock: {code} {text}"
+    );
     // A guard that is stopped with SIGSTOP cannot put a port back.
     running.signal(Signal::SIGSTOP);
     set_list("2703,27000");

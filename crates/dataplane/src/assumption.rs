@@ -54,7 +54,7 @@ impl Assumption {
     /// `hostIP`.
     ///
     /// # Errors
-    /// When the data plane's answer is not known.
+    /// Fails if the data plane's answer is not known.
     pub fn serves_host_port(
         &self,
         (pod, port): (&Pod, &ContainerPort),
@@ -110,7 +110,7 @@ impl Assumption {
     /// Whether the data plane serves an external address of this node for a vantage point.
     ///
     /// # Errors
-    /// When the answer is not known.
+    /// Fails if the answer is not known.
     pub fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
         (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(unclear)
     }

@@ -18,7 +18,7 @@ impl<T, K: Copy + Ord> ByPort<T, K> {
     /// An index of values with their ports.
     ///
     /// # Panics
-    /// When the number of values does not fit into a `u32`.
+    /// Panics if the number of values does not fit into a `u32`.
     pub fn of(all: impl IntoIterator<Item = (K, T)>) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(port, _)| *port);

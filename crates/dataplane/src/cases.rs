@@ -38,7 +38,7 @@ impl Case {
     /// The value of an input in this case: one of `options`.
     ///
     /// # Panics
-    /// When `options` is empty.
+    /// Panics if `options` is empty.
     pub(super) fn choose<T: Copy>(&mut self, question: Question, options: &[T], gap: impl FnOnce() -> Gap) -> T {
         let known = self.choices.iter().find(|it| it.question == question).map(|it| it.chosen);
         let chosen = known.unwrap_or_else(|| {

@@ -233,8 +233,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ///
     /// # Errors
     ///
-    /// When the case was not measured, or depends on an unread input. Also when only one claim may get the connection,
-    /// and the redirection of this claim may not exist, or leads to an unknown target.
+    /// Fails if the case was not measured, or depends on an unread input. Also when only one claim may get the
+    /// connection, and the redirection of this claim may not exist, or leads to an unknown target.
     pub fn winners(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -253,8 +253,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ///
     /// # Errors
     ///
-    /// When the answer for an address is unknown and the other addresses have no loss, or when a loss is possible and
-    /// `excuse` is unknown.
+    /// Fails if the answer for an address is unknown and the other addresses have no loss, or when a loss is possible
+    /// and `excuse` is unknown.
     pub fn lost(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -662,7 +662,7 @@ impl<'a> Round<'a> {
     /// be unready.
     ///
     /// # Errors
-    /// When endpoints were not read, and one of these endpoints may be the process.
+    /// Fails if endpoints were not read, and one of these endpoints may be the process.
     pub fn is_endpoint(
         &self,
         addressed: &Addressed<'_>,

@@ -42,8 +42,8 @@ impl<'a> Endpoints<'a> {
     ///
     /// # Errors
     ///
-    /// When the Service's EndpointSlices were not read. When one slice could not be used, and the other slices have no
-    /// ready endpoint. When the node's name is unknown, and the backing depends on which endpoints are on this node.
+    /// Fails if the Service's EndpointSlices were not read. When one slice could not be used, and the other slices have
+    /// no ready endpoint. When the node's name is unknown, and the backing depends on which endpoints are on this node.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
@@ -141,7 +141,7 @@ impl<'a> Endpoints<'a> {
     /// Whether a Service port has an endpoint on one of these addresses with the target port `number`.
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send connections to the port.
+    /// Fails if endpoints were not read, and the Service may send connections to the port.
     pub fn includes(
         &self,
         service: &Service,
@@ -158,8 +158,8 @@ impl<'a> Endpoints<'a> {
     /// nodeName.
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send connections to the port. When an endpoint may be local,
-    /// and this node's name is not known.
+    /// Fails if endpoints were not read, and the Service may send connections to the port. When an endpoint may be
+    /// local, and this node's name is not known.
     pub(super) fn has_home(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -184,8 +184,9 @@ impl<'a> Endpoints<'a> {
     /// (pkg/proxy/ipvs/proxier.go).
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send connections to the port. When the answer depends on the
-    /// proxy's version, and the version is not known. When an endpoint may be local, and this node's name is not known.
+    /// Fails if endpoints were not read, and the Service may send connections to the port. When the answer depends on
+    /// the proxy's version, and the version is not known. When an endpoint may be local, and this node's name is not
+    /// known.
     pub(super) fn sends_to(
         &self,
         (service, port): (&Service, &ServicePort),

@@ -69,8 +69,8 @@ impl<'a> Need<'a> {
     ///
     /// # Errors
     ///
-    /// When it is unknown whether Cilium serves the Service's health checks on this node, whether kube-proxy runs, or
-    /// which health port kube-proxy has.
+    /// Fails if it is unknown whether Cilium serves the Service's health checks on this node, whether kube-proxy runs,
+    /// or which health port kube-proxy has.
     pub fn is_there(self, round: &Round<'_>) -> Result<bool, Gap> {
         let snapshot = round.now;
         match self {
@@ -229,7 +229,7 @@ impl<'a> Needs<'a> {
     ///
     /// # Errors
     ///
-    /// When a source was not read completely, because the source may contain more needs.
+    /// Fails if a source was not read completely, because the source may contain more needs.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
         let lacks = |source: &Source| self.unread.iter().find(|gap| gap.source == *source);
         match sources.iter().find_map(lacks) {

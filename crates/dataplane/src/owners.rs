@@ -103,7 +103,7 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
 /// Whether a container of this pod owns a listening socket. A pod without a running container owns no socket.
 ///
 /// # Errors
-/// When the owner is unknown.
+/// Fails if the owner is unknown.
 pub fn holds(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Result<bool, Gap> {
     let gap = |source, why, detail| Err(Gap::new(source, why, detail));
     let holder = match owner {

@@ -98,7 +98,7 @@ impl<'a> Proxy<'a> {
     /// Whether a socket belongs to the proxy.
     ///
     /// # Errors
-    /// When it is not known whether the socket belongs to the proxy.
+    /// Fails if it is not known whether the socket belongs to the proxy.
     pub fn is_own(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.owns(socket) {
             Own::Yes => Ok(true),
@@ -236,7 +236,7 @@ impl<'a> Proxy<'a> {
 ///
 /// # Errors
 ///
-/// When Services could not be read.
+/// Fails if Services could not be read.
 fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
     let Some(services) = if_requested(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
     let listeners = || snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();

@@ -26,7 +26,7 @@ impl<'a> Redirections<'a> {
     ///
     /// # Errors
     ///
-    /// When Pods, or the rules of netfilter, were not read.
+    /// Fails if Pods, or the rules of netfilter, were not read.
     pub fn of(snapshot: &'a Snapshot) -> Result<Self, Gap> {
         let pods: Vec<&Pod> = own_network_pods(snapshot, snapshot.cluster.pods.get()?).collect();
         let mut by_ip = BTreeMap::<IpAddr, Vec<&Pod>>::new();
@@ -103,7 +103,7 @@ impl<'a> Redirections<'a> {
     ///
     /// # Errors
     ///
-    /// When the node's links were not read.
+    /// Fails if the node's links were not read.
     pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
         // With Multus, portmap may redirect to an address that is in no pod's status.
         if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
@@ -119,7 +119,7 @@ impl<'a> Redirections<'a> {
     ///
     /// # Errors
     ///
-    /// When the redirections are in different tables.
+    /// Fails if the redirections are in different tables.
     pub(super) fn is_before(&self, left: &Redirection, pod: &Pod) -> Result<bool, Gap> {
         let all = self.by_port.at((left.protocol, left.port));
         let is_its = |it: &&Redirection| self.pod_of(it).is_some_and(|its| its == pod);
@@ -133,7 +133,7 @@ impl<'a> Redirections<'a> {
     ///
     /// # Errors
     ///
-    /// When a container outside Kubernetes, or a pod that was not read, may have the address.
+    /// Fails if a container outside Kubernetes, or a pod that was not read, may have the address.
     pub(super) fn leads_to(&self, left: &Redirection) -> Result<Outcome, Gap> {
         match (self.pod_at(left), self.snapshot.cluster.unread_pod()) {
             (Some(pod), _) if !pod.finished => Ok(Outcome::Pod),

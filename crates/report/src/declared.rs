@@ -74,7 +74,7 @@ impl DeclaredReport<'_> {
 /// Writes the report as the JSON document of `owner`.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let claim = |it: &Declaration| ClaimEntry {
         protocol: it.protocol,
@@ -95,7 +95,7 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
 /// Writes the report as text.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let heading = format!("port {}: the objects that declare it; no node was scanned", report.port);
     writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;

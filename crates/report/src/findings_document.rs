@@ -235,7 +235,7 @@ pub struct Unknown {
 /// Writes the document as indented JSON, and a line end. `age` is set only in the document of an agent.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_json(report: &Report<'_>, age: Option<ScanAge>, out: &mut dyn Write) -> io::Result<()> {
     let since_connections = report.snapshot.since_connections();
     let node = Node {
@@ -250,7 +250,7 @@ pub fn write_json(report: &Report<'_>, age: Option<ScanAge>, out: &mut dyn Write
 /// Writes the document as YAML.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_yaml(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     with_document(report, &Node::of(report), |document| document.write_yaml(out))
 }

@@ -45,7 +45,7 @@ pub enum PageDetail {
 /// Writes the page about a scan, with the age of the scan. Before the first scan, `report` and the age are `None`.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_html_page(
     report: Option<&Report<'_>>,
     detail: PageDetail,
@@ -89,7 +89,7 @@ pub fn write_html_page(
 /// Writes the page of a rule. The page has no facts about the node.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_html_rule_page(id: &Id, out: &mut dyn Write) -> io::Result<()> {
     let parts = parts(&documentation(id));
     let belong = |one: &Part, next: &Part| {

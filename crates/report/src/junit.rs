@@ -13,7 +13,7 @@ use portreeve_rules::{Rule, findings::Finding, ids::Rows};
 /// test case is the finding's sentence.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&Finding> = report.findings().collect();
     let rules = report.rules.iter().map(|rule| (rule.rows(), reasons(report, rule)));

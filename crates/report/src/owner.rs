@@ -185,7 +185,7 @@ pub fn owner_schema() -> Schema {
 /// Writes the document of these nodes.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) -> io::Result<()> {
     let nodes = owners.iter().map(NodeEntry::of).collect();
     write_indented_json(&OwnerDocument::new(port, owners_result(owners), nodes, None), out)
@@ -334,7 +334,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
 /// Writes the text: the claims to the port, the results of connections, and advice.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_owner(
     PortOwner { owned, advice, pod, .. }: &PortOwner,
     style: &Style,

@@ -37,7 +37,7 @@ impl PolicyChoices {
 /// Writes the policies and their bindings, with the parameters.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
     let data = choices.data(known);
     let action = format!("validationActions: [{}]\n", choices.action);
@@ -63,7 +63,7 @@ fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
 /// Writes the parameters as values of the chart.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_policy_values(known: &PolicyParameters, choices: &PolicyChoices, out: &mut dyn Write) -> io::Result<()> {
     let mut data: BTreeMap<String, String> = RANGES.map(|name| (name.to_owned(), String::new())).into();
     data.extend(choices.data(known));

@@ -55,7 +55,7 @@ impl PortArgument {
     /// input is listed as unread.
     ///
     /// # Errors
-    /// When the answer is unknown for every protocol, because a fact is missing.
+    /// Fails if the answer is unknown for every protocol, because a fact is missing.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<&FreePort>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();

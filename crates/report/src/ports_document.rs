@@ -140,7 +140,7 @@ pub fn ports_schema() -> Schema {
 /// Writes the map of a node.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let map = MapEntry {
         node: Arc::clone(&node.node),
@@ -164,7 +164,7 @@ pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
 /// Writes free ports, the nodes, the unread input of each node, and the number of judged nodes.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_free_ports_json(
     result: CheckResult,
     ports: Vec<u16>,

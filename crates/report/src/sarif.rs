@@ -20,7 +20,7 @@ use portreeve_rules::{
 /// Writes one run: the list of rules, a result for each finding, and a notification for each unread input.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let failures = report.failures();
     let gaps = report.gaps();

@@ -72,7 +72,7 @@ impl Setting {
     /// Puts all changed facts into a snapshot.
     ///
     /// # Errors
-    /// When the kernel of this node would refuse the values: `ip_local_port_range` must not begin below
+    /// Fails if the kernel of this node would refuse the values: `ip_local_port_range` must not begin below
     /// `ip_unprivileged_port_start` (net/ipv4/sysctl_net_ipv4.c).
     pub fn apply_all(settings: &[Self], snapshot: &mut Snapshot) -> Result<(), String> {
         settings.iter().for_each(|setting| setting.apply(snapshot));

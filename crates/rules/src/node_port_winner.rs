@@ -60,7 +60,7 @@ impl<'r, 'a, 'c> Rivals<'r, 'a, 'c> {
     /// address of the redirection.
     ///
     /// # Errors
-    /// When the winner is known at no address.
+    /// Fails if the winner is known at no address.
     pub(super) fn winner(&self, assumption: &Assumption, case: &mut Case) -> Result<Option<Won>, Gap> {
         let Self { round, service, port, .. } = *self;
         let number = port.node_port.unwrap_or_default();

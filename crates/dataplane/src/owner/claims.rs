@@ -26,8 +26,8 @@ use portreeve_facts::{
 /// hostPorts, then sockets. A socket on one address comes before a socket on every address.
 ///
 /// # Errors
-/// When listeners were not read. Other unread inputs, such as Pods or redirections, add no claims, and the answer names
-/// these inputs. If this node's name is unknown, hostPorts of pods that may be here are claims.
+/// Fails if listeners were not read. Other unread inputs, such as Pods or redirections, add no claims, and the answer
+/// names these inputs. If this node's name is unknown, hostPorts of pods that may be here are claims.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let unread = Unread::Reported("Ownership::unread");

@@ -29,7 +29,7 @@ use portreeve_facts::{Gap, Mode, Protocol, Source, Unread, Vantage, Why};
 /// Who owns a port. Without the node's addresses, there are no answers, and [`Ownership::unread`] has the reason.
 ///
 /// # Errors
-/// When the listeners, or the Services of a configured cluster, could not be read.
+/// Fails if the listeners, or the Services of a configured cluster, could not be read.
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     // Without a configured cluster, there are no Services to read.

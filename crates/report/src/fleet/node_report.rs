@@ -60,7 +60,7 @@ impl NodeReport {
     /// Reads the answer of the agent on `node`.
     ///
     /// # Errors
-    /// When the answer is not a findings document, or is about another node. An agent may only report its own node.
+    /// Fails if the answer is not a findings document, or is about another node. An agent may only report its own node.
     pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {

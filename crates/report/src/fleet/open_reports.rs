@@ -52,7 +52,7 @@ impl Fleet {
     /// is too large for the API server.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Fails if the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
         // An iterator needs little memory, even if a hostile agent reports a very large number of unread inputs.

@@ -121,7 +121,7 @@ impl Fleet {
     /// Writes the document as indented JSON and a line end.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Fails if the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_indented_json(&self.document(), out)
     }
@@ -129,7 +129,7 @@ impl Fleet {
     /// Writes the document as YAML.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Fails if the writer fails.
     pub fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
         self.document().write_yaml(out)
     }
@@ -137,7 +137,7 @@ impl Fleet {
     /// Writes the subjects of findings in kubectl's form, `service/web`. The subjects of the worst findings come first.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Fails if the writer fails.
     pub fn write_names(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut written: HashSet<&Subject> = HashSet::new();
         for Incident { problem, subjects, .. } in &self.incidents {

@@ -11,7 +11,7 @@ use portreeve_rules::{findings::Severity, lint::LintReport};
 /// Writes a line for each finding, each failure, and each rule that could not judge.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     for (gap, place) in &report.failures {
         // If the annotation has the place, the text does not repeat the place.

@@ -145,7 +145,7 @@ struct Related {
 /// Writes the document as indented JSON and a line end.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_lint_json(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     write_indented_json(&LintDocument::of(report), out)
 }
@@ -153,7 +153,7 @@ pub fn write_lint_json(report: &LintReport, out: &mut dyn Write) -> io::Result<(
 /// Writes the document as YAML.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_lint_yaml(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let text = serde_saphyr::to_string(&LintDocument::of(report)).map_err(io::Error::other)?;
     writeln!(out, "{}", text.trim_end())

@@ -17,7 +17,7 @@ use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
 /// test case is the finding's sentence.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));

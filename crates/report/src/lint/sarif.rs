@@ -21,7 +21,7 @@ use portreeve_rules::{
 /// Writes one run: the list of rules, a result for each finding, and a notification for each failure.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let is_chosen = |id: &&&Id| report.rules.iter().any(|rows| rows.rule == id.name);
     let ids: Vec<&Id> = IDS.iter().filter(is_chosen).copied().collect();

@@ -39,7 +39,7 @@ const FRAME: &str = "
 /// Writes the map as SVG. Each used port has a tooltip.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_svg(census: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let remarks = remarks(census);

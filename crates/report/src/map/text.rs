@@ -20,7 +20,7 @@ fn ports_in_row(width: usize) -> u16 {
 /// Writes the map, its legend and the conflicts. The rows are not longer than the terminal.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let range = census.range.range;
     let title = format!("NodePorts {range} ({})", tidy(&census.range.place));

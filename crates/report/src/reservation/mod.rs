@@ -119,7 +119,7 @@ struct GuardEntry {
 /// Writes the report as JSON. `scans` has the time and the version of each node's scan.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_reservation_json(
     result: CheckResult,
     report: &ReservationReport<'_>,
@@ -164,7 +164,7 @@ pub fn write_reservation_json(
 /// Writes the nodes in groups, with their settings and ports, as text. Nodes that are not covered come first.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for (index, group) in report.groups().into_iter().enumerate() {
         if index > 0 {

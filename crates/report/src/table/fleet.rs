@@ -24,7 +24,7 @@ const REASONS: usize = 12;
 /// Writes the table of many nodes. An incident is reported once, with its nodes. With `wide`, all details are written.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_fleet_table(fleet: &Fleet, wide: bool, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide, out }.fleet(fleet)
 }
@@ -32,7 +32,7 @@ pub fn write_fleet_table(fleet: &Fleet, wide: bool, style: &Style, out: &mut dyn
 /// Writes only the rows of the list, for scripts.
 ///
 /// # Errors
-/// When the writer fails.
+/// Fails if the writer fails.
 pub fn write_fleet_rows(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     Page { style, wide: true, out }.rows(&reported(fleet), false)
 }

@@ -44,7 +44,7 @@ impl WhatIfDocument {
     /// findings that would begin, the answers or findings that would change, and the findings that would end.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// Fails if the writer fails.
     pub fn write(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         Page { style, wide: false, out }.what_if(self)
     }
