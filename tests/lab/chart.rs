@@ -178,8 +178,8 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     let note = format!(
         "On node n1: Pod office/printer listens on 0.0.0.0:{port}/tcp, the NodePort of shop/web: new connections go to the \
          Service's pods instead. All affected nodes: `kubectl portreeve check -n shop --rule listener-on-node-port/loses -o wide` \
-         (at most five nodes write an Event in an hour). Who answers on the port: `kubectl portreeve owner {port}/tcp`. \
-         Remedy: move pod office/printer off port {port}/tcp"
+         (at most five nodes write an Event in an hour). Who answers on the port: `kubectl portreeve owner {port}/tcp \
+         --node n1`. Remedy: move pod office/printer off port {port}/tcp"
     );
     assert_eq!(event["note"], json!(note));
 
