@@ -205,7 +205,7 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
 }
 
 /// Fault (API server): the cluster has more than 200,000 objects of a kind
-/// Does: the kind is unread (`too-much`); lists the kind again after some minutes
+/// Does: at the start, the kind is unread (`too-much`); lists the kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about objects of the kind
 #[tokio::test]

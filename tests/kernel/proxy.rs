@@ -229,10 +229,18 @@ fn a_health_check_that_ends_before_its_answer_is_unread() {
         drop(accepted);
     });
     serve("127.0.0.1:30101", |_| Some("SSH-2.0-OpenSSH_9.2\r\n".to_owned()));
-    let wanted = NodeQuery { health_check_ports: vec![30100, 30101], ..NodeQuery::default() };
+    let restarting = TcpListener::bind("127.0.0.1:30102").expect("the port is free");
+    thread::spawn(move || {
+        drop(restarting.accept().expect("a connection"));
+        // The new process accepts, and does not answer yet.
+        let _accepted = restarting.accept().expect("a connection");
+        thread::park();
+    });
+    let wanted = NodeQuery { health_check_ports: vec![30100, 30101, 30102], ..NodeQuery::default() };
     let answers = Host::at("/").read(&wanted).health_checks.get().expect("answers").clone();
     assert_eq!(answers[0].service.gap().expect("a gap").why, Why::Torn);
     assert_eq!(answers[1].service, Reading::Seen(None), "another program");
+    assert_eq!(answers[2].service.gap().expect("a gap").why, Why::TimedOut);
 }
 
 #[test]

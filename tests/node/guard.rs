@@ -757,6 +757,23 @@ fn a_port_that_another_program_adds_too_while_a_guard_runs_stays() {
 }
 
 #[test]
+fn a_guard_that_nohup_started_stays_after_a_hangup() {
+    let stage = overlapping();
+    let guard = command(&stage, &["--listen", PLACE]);
+    let mut nohup = Command::new("nohup");
+    nohup.arg(guard.get_program()).args(guard.get_args()).stdin(Stdio::null()).stdout(Stdio::null());
+    let log = File::create(stage.path("log")).expect("a log");
+    let running = Running(nohup.stderr(log).spawn().expect("the program nohup"));
+    let node_ports = "portreeve_guard_reserved_ports{reason=\"node_port\"}";
+    wait_for_metric(node_ports, 1.0);
+    running.signal(Signal::SIGHUP);
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_metric(node_ports, 2.0);
+    running.signal(Signal::SIGTERM);
+}
+
+#[test]
 fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     let stage = Stage::new().service("web", "TCP", 30080, "").document(POD).node_port_range("30000-32767");
     let stage = sysctl_range(stage);

@@ -7,11 +7,7 @@ use std::{
 
 use tracing::{info, warn};
 
-use super::{
-    bucket::Bucket,
-    http::Published,
-    own_node::{another_host, no_own_node},
-};
+use super::{bucket::Bucket, http::Published};
 use portreeve_facts::{OwnPort, Reading, Snapshot};
 use portreeve_report::unread_in_words;
 use portreeve_rules::{
@@ -23,23 +19,18 @@ use portreeve_rules::{
 const LINES: u32 = 100;
 /// The time between two lines, after the first [`LINES`] lines.
 const LINE: Duration = Duration::from_secs(10);
-/// The agent logs a doubt about the name of this node only after this time. A kubelet registers its Node after its
-/// start, and the agent reads Nodes every ten minutes.
-const LASTING: Duration = Duration::from_secs(900);
 
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
     left_out: usize,
-    /// The time since which the name of this node is in doubt, and whether the agent has logged the doubt.
-    doubted: Option<(Instant, bool)>,
     /// Whether the agent has logged that the node cannot be read.
     is_unread: bool,
 }
 
 impl ChangeLog {
     pub(super) fn new(now: Instant) -> Self {
-        Self { lines: Bucket::new(LINES, LINE, now), left_out: 0, doubted: None, is_unread: false }
+        Self { lines: Bucket::new(LINES, LINE, now), left_out: 0, is_unread: false }
     }
 
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
@@ -64,17 +55,6 @@ impl ChangeLog {
     }
 
     pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
-        let Snapshot { cluster, kernel, .. } = snapshot;
-        let doubt = no_own_node(cluster, &kernel.hostname).or_else(|| another_host(snapshot));
-        match doubt.filter(|_| cluster.node_name.is_some()) {
-            None => self.doubted = None,
-            Some(why) => {
-                let (since, is_logged) = self.doubted.get_or_insert((now, false));
-                if now.saturating_duration_since(*since) >= LASTING && !mem::replace(is_logged, true) {
-                    warn!(why = why.detail, "the name of this node may be wrong; check --node");
-                }
-            }
-        }
         let unread = unread_in_words(snapshot);
         if unread.is_some() != self.is_unread && self.lines.take(now) {
             self.is_unread = unread.is_some();
@@ -177,21 +157,6 @@ mod tests {
             ChangeLog::new(start).log(&changes, start);
         });
         assert!(logged.len() == LINES as usize && logged.iter().all(|line| line.contains("raised")));
-    }
-
-    #[test]
-    fn a_doubt_is_logged_once_and_only_when_it_lasts() {
-        let (healthy, start) = (Snapshot::healthy(), Instant::now());
-        let mut doubted = healthy.clone();
-        doubted.cluster.node_name = Some("other".to_owned());
-        let mut log = ChangeLog::new(start);
-        let mut logged = |snapshot: &Snapshot, minute: u64| {
-            let now = start + Duration::from_secs(60 * minute);
-            lines(|| log.log_node(snapshot, now)).concat().contains("no Node of the cluster has the name other")
-        };
-        assert_eq!([0, 14, 15, 16].map(|minute| logged(&doubted, minute)), [false, false, true, false]);
-        assert!(!logged(&healthy, 17));
-        assert_eq!([18, 33].map(|minute| logged(&doubted, minute)), [false, true], "it may happen again");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::{
     cluster_updates::{self, EndpointsRequest},
     http::{self, Published, ServerState, Shared},
     judge::{Reporting, advance},
-    own_node::another_host,
+    own_node::NameDoubt,
     scanner::{Scanned, Scanner},
     socket::SocketFile,
     tasks::Tasks,
@@ -89,6 +89,7 @@ struct Agent {
     condition: Option<Arc<NodeCondition>>,
     ledger: Ledger,
     log: ChangeLog,
+    name_doubt: NameDoubt,
     before: Option<Arc<Snapshot>>,
     pods_at: Option<Timestamp>,
     cadence: Cadence,
@@ -174,6 +175,7 @@ impl Agent {
             condition,
             ledger: Ledger::default(),
             log: ChangeLog::new(started),
+            name_doubt: NameDoubt::default(),
             before: None,
             pods_at: None,
             readings: 0,
@@ -334,7 +336,7 @@ impl Agent {
             self.cluster.mark_unchanged();
         }
         let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
-        let doubt = another_host(&snapshot).filter(|_| self.config.node.is_some());
+        let doubt = self.name_doubt.of(&snapshot, Instant::now());
         snapshot.cluster.rejected.extend(unknown.into_iter().chain(doubt));
         let spent = thread_cpu_time();
         self.judge(rules, time, snapshot);

@@ -100,7 +100,7 @@ impl SnapshotSources {
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
         // With a wrong configured name, the Pods and addresses of another node would count as this node's own.
-        let doubt = another_host(&snapshot).filter(|_| node.is_some());
+        let doubt = another_host(&snapshot);
         snapshot.cluster.rejected.extend(doubt);
         Ok(snapshot)
     }

@@ -1,7 +1,13 @@
 //! Checks the name of this node in the cluster. If `--node` is wrong, the Pods and addresses of another node count as
 //! this node's own.
 
-use std::net::IpAddr;
+use std::{
+    mem,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use tracing::warn;
 
 use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why, text};
 
@@ -29,9 +35,9 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
 }
 
 /// The reason why the Node with the configured name may be another host: this host has none of the Node's internal
-/// addresses. `None` if the host has one of these addresses, or if its addresses are unknown.
+/// addresses. `None` if no name is configured, if the host has one of these addresses, or if its addresses are unknown.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
-    let node = snapshot.own_node()?;
+    let node = snapshot.own_node().filter(|_| snapshot.cluster.node_name.is_some())?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;
     let internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
     let its: Vec<IpAddr> = internal.map(|it| it.ip).collect();
@@ -42,12 +48,71 @@ pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
+/// A moment without an address, or without the Node object, is no reason to doubt the name. A kubelet registers its
+/// Node after its start, and the agent reads Nodes every ten minutes.
+const LASTING: Duration = Duration::from_secs(900);
+
+/// The doubt about the configured name of this node, over the scans of an agent.
+#[derive(Debug, Default)]
+pub(super) struct NameDoubt {
+    /// Whether an earlier scan found an address of the Node on this host.
+    has_matched: bool,
+    /// The time since which the name is in doubt, and whether the agent has logged the doubt.
+    since: Option<(Instant, bool)>,
+}
+
+impl NameDoubt {
+    /// The reason why the configured name may be wrong. Logs each doubt once.
+    pub(super) fn of(&mut self, snapshot: &Snapshot, now: Instant) -> Option<Gap> {
+        let cluster = &snapshot.cluster;
+        let name = cluster.node_name.as_deref()?;
+        let Some(doubt) = no_own_node(cluster, name).or_else(|| another_host(snapshot)) else {
+            self.has_matched |= snapshot.own_node().is_some();
+            self.since = None;
+            return None;
+        };
+        let (since, is_logged) = self.since.get_or_insert((now, false));
+        let may_end = self.has_matched || snapshot.own_node().is_none();
+        if may_end && now.saturating_duration_since(*since) < LASTING {
+            return None;
+        }
+        if !mem::replace(is_logged, true) {
+            warn!(why = doubt.detail, "the name of this node may be wrong; check --node");
+        }
+        Some(doubt)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use portreeve_facts::Reading;
+    use portreeve_facts::{NodeAddress, Reading};
+
+    #[test]
+    fn a_doubt_counts_at_the_first_scan_or_if_it_lasts() {
+        let (healthy, start) = (Snapshot::healthy(), Instant::now());
+        let mut typo = healthy.clone();
+        typo.cluster.node_name = Some("other".to_owned());
+        let mut moved = healthy.clone();
+        let Reading::Seen(nodes) = &mut moved.cluster.nodes else { panic!("Nodes") };
+        let own = nodes.iter_mut().find(|node| node.name == healthy.node_name()).expect("this node");
+        Arc::make_mut(own).addresses =
+            vec![NodeAddress { kind: NodeAddressKind::InternalIp, ip: [203, 0, 113, 99].into() }];
+        let doubts = |scans: &[(&Snapshot, u64)]| {
+            let mut doubt = NameDoubt::default();
+            let at = |minute| start + Duration::from_secs(60 * minute);
+            scans.iter().map(|(snapshot, minute)| doubt.of(snapshot, at(*minute)).is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(doubts(&[(&typo, 0), (&typo, 14), (&typo, 15)]), [false, false, true], "the Node may come");
+        assert_eq!(doubts(&[(&moved, 0), (&healthy, 1)]), [true, false], "the host never had the address");
+        let lost = [(&healthy, 0), (&moved, 1), (&moved, 15), (&moved, 16), (&healthy, 17), (&moved, 18)];
+        assert_eq!(doubts(&lost), [false, false, false, true, false, false], "an address may come back");
+        let mut unnamed = moved.clone();
+        unnamed.cluster.node_name = None;
+        assert_eq!(doubts(&[(&unnamed, 0)]), [false], "no name is configured");
+    }
 
     #[test]
     fn a_node_with_none_of_the_hosts_addresses_is_another_and_unknown_nodes_and_hosts_are_not() {

@@ -45,7 +45,8 @@ impl Assumption {
         (self.plane.captures)(&self.settings, address, if in_range { from } else { Vantage::Remote })
     }
 
-    pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
+    /// Whether NodePorts are served on an address of this node for remote clients.
+    pub fn captures_from_outside(&self, address: LocalAddress) -> bool {
         !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
 

@@ -95,6 +95,12 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
+/// Whether Cilium ignores each hostPort with this number, because the number is in Cilium's NodePort range. Cilium
+/// ignores the hostPort even if no Service has the number.
+pub fn ignores_host_port(snapshot: &Snapshot, number: u16) -> bool {
+    snapshot.is_in(Mode::Cilium) && cilium_range(snapshot).is_ok_and(|range| range.contains(number))
+}
+
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),

@@ -63,7 +63,7 @@ pub use assumptions::{Assumptions, mode_in_words};
 pub use backing::Backing;
 pub use by_port::{ByPort, Port, by_port};
 pub use cases::{Case, Judged, Loss, Stratum};
-pub use cilium::{cilium_range, refuses_bind, refuses_bind_of};
+pub use cilium::{cilium_range, ignores_host_port, refuses_bind, refuses_bind_of};
 pub use contest::{Contest, Lost, takes, v6only_unknown};
 pub use endpoints::Endpoints;
 pub use external_address::ExternalAddress;

@@ -162,8 +162,16 @@ impl ClusterFacts {
 
     /// The entry of [`Self::rejected`] that says why this node's name is unknown.
     pub fn unknown_node(&self) -> Option<&Gap> {
-        let is_of_node = |gap: &&Gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous);
-        self.rejected.iter().find(is_of_node).filter(|_| self.node_name.is_none())
+        self.ambiguous_node().filter(|_| self.node_name.is_none())
+    }
+
+    /// The entry of [`Self::rejected`] that says why the configured name may be the name of another node.
+    pub fn doubted_node(&self) -> Option<&Gap> {
+        self.ambiguous_node().filter(|_| self.node_name.is_some())
+    }
+
+    fn ambiguous_node(&self) -> Option<&Gap> {
+        self.rejected.iter().find(|gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous))
     }
 
     /// The reason why it is unknown which Pods and endpoints are on this node. If no name is configured, the hostname

@@ -139,7 +139,11 @@ impl Gap {
     /// too: if the name is not known, the pods of this node are not known. The sysctls of a pod open no port, and any
     /// user can write a wrong value there.
     pub fn hides_ports(&self) -> bool {
-        matches!(self.source, Source::Services | Source::Pods | Source::Nodes) && !self.detail.contains(OF_POD_SYSCTLS)
+        match self.source {
+            Source::Services | Source::Nodes => true,
+            Source::Pods => !self.detail.contains(OF_POD_SYSCTLS),
+            _ => false,
+        }
     }
 }
 

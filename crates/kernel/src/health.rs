@@ -61,7 +61,8 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
                         let detail = format!("{}; after this, no process listened", gap.detail);
                         Err(Gap::new(Source::HealthChecks, Why::Torn, detail))
                     }
-                    Err(_) => Ok(None),
+                    Err(again) if matches!(again.why, Why::Malformed | Why::TooMuch) => Ok(None),
+                    Err(again) => Err(again),
                 };
             }
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),

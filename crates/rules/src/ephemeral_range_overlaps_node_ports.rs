@@ -1,5 +1,7 @@
 //! The kernel may choose a NodePort, or the port of a server, for an outgoing connection.
 
+use std::collections::BTreeSet;
+
 use super::{
     Limits, Round, Rule,
     ephemeral::{effective_ephemeral, range_above, share, with_ranges},
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{Assumption, ByPort, Judged, Stratum, cilium_range};
-use portreeve_facts::{Gap, Mode, NodePortRange, PortRange, PortSet, Protocol, Snapshot, Source, if_requested};
+use portreeve_facts::{Family, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -199,10 +201,14 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Whether some outgoing connections hang, and for which settings. A connection hangs if the data plane serves
-    /// NodePorts at the address of the connection. Without a list of addresses, Cilium serves the Node's address.
+    /// Whether some outgoing connections hang, and for which settings. A connection hangs if the data plane serves a
+    /// Service's NodePort at the address of the connection. Without a list of addresses, Cilium serves the Node's
+    /// address.
     fn hang_in(&self, mode: Mode) -> Result<(bool, Stratum), Gap> {
+        let lists_nothing = || self.snapshot.proxy_config().is_ok_and(|it| it.node_port_addresses.is_empty());
         let may_hang = match mode {
+            // Without a list, kube-proxy serves every address.
+            Mode::Ipvs if lists_nothing() => return Ok((true, Stratum::Any)),
             Mode::Ipvs => true,
             Mode::Cilium => self.snapshot.proxy_config()?.node_port_addresses.is_empty(),
             Mode::Iptables | Mode::Nftables => false,
@@ -210,8 +216,13 @@ impl Overlap<'_, '_> {
         if !may_hang {
             return Ok((false, Stratum::Any));
         }
-        let (addressed, port) = (self.round.addressed().get()?, (Protocol::Tcp, self.range.range.first));
-        let serves = |it: &Assumption| addressed.locals.iter().any(|to| it.may_take_from((*to, port), Vantage::Remote));
+        let addressed = self.round.addressed().get()?;
+        let Ok(all) = self.round.node_ports().get() else { return Ok((false, Stratum::Any)) };
+        let uncovered = all.ports().filter(|((_, number), _)| self.uncovered.contains(*number));
+        let families: BTreeSet<Family> =
+            uncovered.flat_map(|(_, of)| of).flat_map(|(service, _)| service.families).copied().collect();
+        let locals = || addressed.locals.iter().filter(|to| families.contains(&Family::of(to.ip)));
+        let serves = |it: &Assumption| locals().any(|to| it.captures_from_outside(*to));
         match addressed.over(true, |assumption, _| Ok(serves(assumption).then(Affected::new))) {
             (Judged::Certain(..), stratum) => Ok((true, stratum)),
             (Judged::Never, stratum) => Ok((false, stratum)),

@@ -14,7 +14,7 @@ use super::{
     wording::{capital, listed},
 };
 use portreeve_dataplane::ByPort;
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, Source, if_requested, text};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
 /// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock, or according to
 /// its pod.
@@ -124,7 +124,7 @@ impl NodeReservation {
         let unread = its.unread_services.clone().filter(|_| !its.own().1);
         // An unread pod may have a server that needs a port. If this host may be another node, its pods are unknown.
         let cluster = &snapshot.cluster;
-        let of_name = || cluster.rejected.iter().find(|gap| gap.source == Source::Nodes).cloned();
+        let of_name = || cluster.unknown_node().or(cluster.doubted_node()).cloned();
         its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name);
         Ok(match guard {
             Some(guard) => its.with_guard(guard),
@@ -295,7 +295,7 @@ fn name(node: &NodeReservation) -> String {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Why,
+        Source, Why,
         healthy::{gap, seen},
     };
 
@@ -463,8 +463,10 @@ mod tests {
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         let unread = |world: &Snapshot| NodeReservation::of(world, None).expect("known").unread.map(|gap| gap.source);
         assert_eq!(unread(&world), Some(Source::Pods));
-        let of_name = Snapshot::healthy().rejects(Source::Nodes);
-        assert_eq!(unread(&of_name), Some(Source::Nodes), "the name of this node may be wrong");
+        let mut of_name = Snapshot::healthy();
+        of_name.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "this host may be another node"));
+        assert_eq!(unread(&of_name), Some(Source::Nodes));
+        assert_eq!(unread(&Snapshot::healthy().rejects(Source::Nodes)), None, "a wrong address of another Node");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl FreePorts {
                 let ports = pods.iter().filter(|pod| !pod.finished).flat_map(|pod| pod.needed_ports());
                 self.take(ports.map(|(number, _)| number));
                 let unread = snapshot.cluster.rejected.iter().find(|gap| gap.source == Source::Pods);
-                self.lacks(node, unread.cloned());
+                self.lacks(node, unread.or_else(|| snapshot.cluster.doubted_node()).cloned());
             }
         }
         // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
@@ -558,6 +558,9 @@ mod tests {
         assert_eq!(free_port(&world, 1), None);
         let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
         assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
+        let mut of_name = Snapshot::healthy();
+        of_name.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "this host may be another node"));
+        assert_eq!(FreePorts::of(&of_name).unread[0].1.source, Source::Nodes, "its pods are not known");
     }
 
     fn of_hosts(worlds: &[&Snapshot]) -> FreePorts {

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Claim, Judged, LocalAddress, Loss, cilium_range, covers, may_have, sent_to_node_port, service_port,
+    Addressed, Claim, Judged, LocalAddress, Loss, covers, ignores_host_port, may_have, sent_to_node_port, service_port,
     unsettled,
 };
-use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Mode, Pod, Service, ServicePort, Snapshot, Source, Unread};
+use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_PORT_CONFLICT, &["node-port"], &[Source::Pods, Source::Services, Source::Addresses], check);
@@ -178,10 +178,7 @@ impl Node<'_, '_> {
                 "give pod {}/{} another hostPort, outside the NodePort range, in the object that declares its containers",
                 pod.namespace, pod.name
             )));
-        // Cilium ignores a hostPort in Cilium's NodePort range, even if no Service has the number.
-        let is_ignored =
-            self.snapshot.is_in(Mode::Cilium) && cilium_range(self.snapshot).is_ok_and(|range| range.contains(number));
-        match is_ignored {
+        match ignores_host_port(self.snapshot, number) {
             true => evidence,
             false => {
                 evidence.remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))

@@ -40,10 +40,10 @@ pub fn port_advice(
 ) -> Vec<Advice> {
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
     let mut advice = problems(snapshot, owned, port, limits, |_| true);
-    advice.extend(without_proxy(snapshot, owned));
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it).or_else(|| served_nowhere(snapshot, it))));
+    advice.extend(without_proxy(snapshot, owned));
     let by_service = if refused { how_to_have(snapshot, port, limits, free) } else { a_free_one(snapshot, port, free) };
     advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
@@ -481,9 +481,9 @@ mod tests {
         let find = "kubectl -n kube-system get pods --field-selector spec.nodeName=n1";
         let silent = web(|it| it).without_proxy();
         let all = advice(&silent);
-        assert_eq!(cases(&all), ["if the pods get no connections", CLOSED, REFUSED]);
-        assert_eq!(texts(&all[0])[0], find);
-        assert!(texts(&all[0])[2].contains("--proxy-mode MODE"), "{all:?}");
+        assert_eq!(cases(&all), [CLOSED, "if the pods get no connections", REFUSED]);
+        assert_eq!(texts(&all[1])[0], find);
+        assert!(texts(&all[1])[2].contains("--proxy-mode MODE"), "{all:?}");
         let unclaimed = advice(&Snapshot::healthy().listens("192.0.2.1:30080").without_proxy());
         assert!(!unclaimed.iter().any(|it| it.case.contains("kube-proxy")), "no Service has the port: {unclaimed:?}");
         let ovn = advice(&silent.clone().address("ovn-k8s-mp0", "10.244.0.2"));

@@ -105,7 +105,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
-    unread.extend(snapshot.cluster.unplaced_pod().cloned());
+    unread.extend(snapshot.cluster.unplaced_pod().or_else(|| snapshot.cluster.doubted_node()).cloned());
     let host_ports = round.host_ports().known(named).into_iter().flat_map(ByPort::ports);
     for ((_, number), pods) in host_ports.filter(|((_, number), _)| range.range.contains(*number)) {
         let taken = pods.first().map(|(pod, _)| format!("pod {}/{} has it as hostPort", pod.namespace, pod.name));
@@ -213,6 +213,9 @@ mod tests {
         world.cluster.pods = gap(Source::Pods, Why::TimedOut);
         let usage = port_usage(&world).expect("the range is known");
         assert_eq!((usage.used.len(), usage.unread[0].source), (0, Source::Pods));
+        let mut of_name = Snapshot::healthy();
+        of_name.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "this host may be another node"));
+        assert_eq!(port_usage(&of_name).expect("known").unread[0].source, Source::Nodes);
     }
 
     #[test]

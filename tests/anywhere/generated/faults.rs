@@ -36,7 +36,7 @@ const HEAD: &str = "# Faults
 Each row has a fault that a test makes, and the reaction of the agent. The comment of the test also declares
 when the agent's report is correct again, and which facts, scans or requests are lost.
 
-During all these faults the agent keeps its last facts. `portreeve_unknown` and `portreeve_source_up` report each unread input.
+During a fault of the API server, the agent keeps the facts that it has. `portreeve_unknown` and `portreeve_source_up` report each unread input.
 ";
 
 #[derive(Debug, PartialEq, Eq)]

@@ -191,17 +191,18 @@ async fn facts_that_the_cluster_never_had_before_are_compared_with_connections_o
 #[tokio::test]
 async fn a_scan_reports_that_this_host_may_not_be_the_named_node() {
     let mut agent = agent(|_| Snapshot::healthy().kernel).await;
-    let mut cluster = Snapshot::healthy().cluster;
-    for expected in [0, 1] {
-        let (_cluster, last) = watch::channel(LastReading::of(cluster.clone()));
+    let healthy = Snapshot::healthy().cluster;
+    let mut moved = healthy.clone();
+    for node in objects(&mut moved.nodes) {
+        node.addresses.iter_mut().for_each(|address| address.ip = [203, 0, 113, 99].into());
+    }
+    for (cluster, expected) in [(moved, 1), (healthy, 0)] {
+        let (_cluster, last) = watch::channel(LastReading::of(cluster));
         agent.cluster = ClusterState::Read(last);
         agent.scan(Cause::Change).await;
         let (snapshot, _) = agent.published.borrow().last.clone().expect("a scan");
         let doubts = snapshot.cluster.rejected.iter().filter(|gap| gap.detail.contains("may be another node"));
         assert_eq!(doubts.count(), expected);
-        for node in objects(&mut cluster.nodes) {
-            node.addresses.iter_mut().for_each(|address| address.ip = [203, 0, 113, 99].into());
-        }
     }
 }
 

@@ -17,7 +17,7 @@ pub use portreeve_bind_hook::Mode as BindMode;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -173,7 +173,7 @@ impl GuardConfig {
             cluster,
             own_port: OwnPort::not_requested(),
         };
-        let doubt = another_host(&snapshot).filter(|_| self.node.is_some());
+        let doubt = another_host(&snapshot);
         snapshot.cluster.rejected.extend(doubt);
         snapshot
     }
@@ -208,6 +208,14 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
         Some(_) => GuardRun::Runs,
     };
     Ok(Some(read.map(|record| NodeGuard { run, ports: Some(record.ours_in(&list, &place.boot_id)) })))
+}
+
+/// Whether the process that started this process ignores SIGHUP, as `nohup` does. Bit 0 of the mask `SigIgn` is signal 1
+/// (proc_pid_status(5)).
+fn is_hangup_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn query(client_ports: PortSet) -> NodeQuery {
@@ -364,13 +372,14 @@ impl Guard {
     async fn run_until_stopped(mut self) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate()).context("listening for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listening for signals")?;
+        let ignores_hangup = is_hangup_ignored();
         let mut hangup = signal(SignalKind::hangup()).context("listening for signals")?;
         info!(version = VERSION, record = %self.config.record.display(), "started");
         let mut tasks = std::mem::take(&mut self.tasks);
         let failed = tokio::select! {
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,
-            _ = hangup.recv() => None,
+            _ = hangup.recv(), if !ignores_hangup => None,
             () = self.run_forever() => None,
             ended = tasks.ended() => Some(ended),
         };

@@ -101,9 +101,7 @@ impl Claim<'_> {
             }
             Self::HostPort(pod, host) => {
                 let sent_on = sent_on(snapshot, pod, host).map(|it| format!("; {it}"));
-                let is_left_out = snapshot.is_in(Mode::Cilium)
-                    && cilium::cilium_range(snapshot)
-                        .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
+                let is_left_out = host.host_port.is_some_and(|it| cilium::ignores_host_port(snapshot, it));
                 // Cilium redirects no connections of a hostPort in the NodePort range, so the pod needs no address. But
                 // it may be unknown whether the pod is on this node.
                 let unsettled = unsettled(snapshot, pod).filter(|gap| !is_left_out || gap.source != Source::Pods);

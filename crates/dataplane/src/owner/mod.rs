@@ -18,6 +18,7 @@ pub use ownership::{Answered, Claimant, Ownership};
 use super::{
     assumption::Assumption,
     cases::{Judged, Loss, Stratum},
+    cilium::ignores_host_port,
     claim::ClaimKind,
     contest::{Answer, Contest},
     local_address::LocalAddress,
@@ -73,7 +74,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let links = snapshot.kernel.interfaces.known(Unread::Doubted);
     let may_lack_proxy = proxy_mode != Some(Mode::Cilium)
         && snapshot.overrides.proxy_mode.is_none()
-        && links.is_none_or(|it| it.unmeasured_proxy().is_none())
+        && links.is_none_or(|it| it.unmeasured().is_none() && !it.has_link("cilium_host"))
         && claimants.iter().any(is_of_service);
     let no_proxy = snapshot.kernel.proxy.mode.gap().filter(|gap| may_lack_proxy && gap.why == Why::Unreachable);
     let no_proxy = no_proxy.cloned();
@@ -105,6 +106,7 @@ fn may_be_first<'u>(
     let service = unread.iter().find(|it| it.source == Source::Services);
     let node_port = service.filter(|_| may_be_node_port);
     let host_port = unread.iter().find(|it| it.source == Source::Pods && it.why != Why::NotRequested);
+    let host_port = host_port.filter(|_| !ignores_host_port(round.now, port));
     let left = redirections.filter(|it| !matches!(it.why, Why::NotPermitted | Why::NotSupported));
     let is_first = |it: &Assumption, service| it.node_port_or_host_port(service, false) == Ok(ClaimKind::NodePort);
     let is_before_host_port = move |outcome: Outcome| match outcome {
@@ -114,11 +116,17 @@ fn may_be_first<'u>(
         Outcome::Listener => addressed.assumptions.iter().all(|it| is_first(it, Outcome::Pod)),
         outcome => addressed.assumptions.iter().all(|it| is_first(it, outcome)),
     };
+    let is_host_port_first = |it: &Assumption| {
+        let first = |service| it.node_port_or_host_port(service, false);
+        [Outcome::Pod, Outcome::Refused, Outcome::TimedOut].map(first) == [Ok(ClaimKind::HostPort); 3]
+    };
+    let node_port_or_left =
+        if addressed.assumptions.iter().all(is_host_port_first) { left } else { node_port.or(left) };
     move |by, outcome| match by {
         Some(ClaimKind::ExternalIp | ClaimKind::NodePort) => {
             host_port.or(left).filter(|_| !is_before_host_port(outcome))
         }
-        Some(ClaimKind::HostPort | ClaimKind::Redirection) => node_port.or(left),
+        Some(ClaimKind::HostPort | ClaimKind::Redirection) => node_port_or_left,
         Some(ClaimKind::Listener | ClaimKind::Proxy) => node_port.or(host_port).or(left),
         None => service.or(host_port).or(left),
     }

@@ -87,7 +87,8 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
         assert_eq!(at_both(&world.clone().listens("0.0.0.0:30080")), [Err(source); 2]);
         let served = world.service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         assert_eq!(at_both(&served), [Ok(Outcome::Pod); 2], "the Service is first");
-        assert_eq!(at_both(&served.with_mode(Mode::Cilium)), [Ok(Outcome::Pod), Err(source)]);
+        let of_listener = if source == Source::Pods { Ok(Outcome::Listener) } else { Err(source) };
+        assert_eq!(at_both(&served.with_mode(Mode::Cilium)), [Ok(Outcome::Pod), of_listener]);
         assert_eq!(at_both(&served.with_mode(Mode::Ipvs)), [Err(source); 2], "a hostPort is first");
         assert_eq!(at_both(&served.with_mode(Mode::Nftables)), [Err(source); 2], "the order is not defined");
         let mut empty = served.with_mode(Mode::Ipvs);
@@ -96,6 +97,14 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
         assert_eq!(at_both(&empty.with_mode(Mode::Iptables)), [Err(source); 2], "a hostPort is before a refusal");
     }
     assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
+    let edge = Snapshot::healthy().rejects(Source::Services).pod("edge", |pod| pod.host_port(80, 30080));
+    assert_eq!(
+        at_both(&edge.with_mode(Mode::Ipvs))[0],
+        Ok(Outcome::Pod),
+        "in ipvs mode, no NodePort is before a hostPort"
+    );
+    let listens = rejected.clone().listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    assert_eq!(at_both(&listens), [Ok(Outcome::Listener); 2], "Cilium ignores each hostPort of its range");
     let mut sysctl = Snapshot::healthy().listens("0.0.0.0:30080");
     let detail = "Pod t/evil: spec.securityContext.sysctls[0].value is \"abc\"";
     sysctl.cluster.rejected.push(Gap::new(Source::Pods, Why::Malformed, detail));

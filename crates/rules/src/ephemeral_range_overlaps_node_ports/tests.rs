@@ -306,6 +306,17 @@ fn connections_hang_only_if_node_ports_are_served_at_some_address() {
     assert_eq!((nowhere.severity, nowhere.affects.len()), (Severity::Warning, 0));
     assert!(nowhere.summary.ends_with("an outgoing connection may use a NodePort."), "{}", nowhere.summary);
     assert_eq!(listed(&["192.0.2.2/32", "2001:dead::/64"]).severity, Severity::Critical);
+    let of_ipv4 = |list: &str| {
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = &[Family::V4]));
+        let world = world.ephemeral("1024 65535", "").with_mode(Mode::Ipvs);
+        problem(&world.with_config(|it| it.node_port_addresses = vec![list.to_owned()])).severity
+    };
+    assert_eq!(
+        of_ipv4("203.0.113.0/24"),
+        Severity::Warning,
+        "without an IPv6 network, each IPv6 address has NodePorts"
+    );
+    assert_eq!(of_ipv4("192.0.2.0/24"), Severity::Critical);
     let mut unread = ipvs();
     unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
     let assumed = problem(&unread);
