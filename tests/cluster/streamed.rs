@@ -52,7 +52,7 @@ async fn a_state_without_its_end_is_incomplete_and_a_list_replaces_it() {
     ];
     for reply in torn {
         let fake = streaming(move |_| reply());
-        let (_watch, views) = start_within(&fake, Duration::from_secs(1), timing());
+        let (_watch, views) = start_within(&fake, Duration::from_secs(5), timing());
         let view = until(&views, "everything is read", whole).await;
         assert_eq!(names(&view), ["a"], "the state of the LIST");
         assert_eq!(errors(&view, Resource::Services, "timed-out"), 0);
