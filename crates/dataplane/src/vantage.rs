@@ -197,6 +197,7 @@ mod tests {
     #[test]
     fn a_vrf_has_the_packets_of_its_links_and_of_no_others() {
         let mut world = Snapshot::healthy().address("blue", "203.0.113.9").address("eth1", "198.51.100.1");
+        world = of_kind(world.address("red", "203.0.113.8"), "red", Some("vrf"));
         let links = &mut interfaces_of(&mut world).links;
         let blue = links.iter_mut().find(|it| it.name == "blue").expect("a link");
         blue.kind = Some("vrf".to_owned());
@@ -208,10 +209,11 @@ mod tests {
         for device in ["blue", "eth1"] {
             assert_eq!(bound(&world, device, "198.51.100.1", true), [REMOTE, node, pods], "{device}");
             assert_eq!(on(&world, device, PRIMARY[0]), [], "{device}");
+            assert_eq!(bound(&world, device, "203.0.113.8", true), [], "{device}: the address is in another VRF");
         }
         assert_eq!(bound(&world, "eth0", "198.51.100.1", true), []);
         let locals = local_addresses(world.kernel.interfaces.seen().expect("interfaces"));
         let in_vrf: Vec<_> = locals.iter().filter(|it| it.vrf).map(|it| it.ip).collect();
-        assert_eq!(in_vrf, [ip("198.51.100.1"), ip("203.0.113.9")]);
+        assert_eq!(in_vrf, [ip("198.51.100.1"), ip("203.0.113.8"), ip("203.0.113.9")]);
     }
 }
