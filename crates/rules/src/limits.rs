@@ -66,3 +66,29 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_limits_are_possible_and_each_wrong_limit_is_named() {
+        let limits = Limits::default();
+        assert_eq!(limits.impossible(), None);
+        let wrong = [
+            (Limits { ephemeral_warning_percent: 0, ..limits }, "ephemeral_warning_percent", "0, wanted 1 to 100"),
+            (Limits { fds_critical_percent: 101, ..limits }, "fds_critical_percent", "101, wanted 1 to 100"),
+            (Limits { proxy_lag_seconds: 86_401, ..limits }, "proxy_lag_seconds", "86401, wanted 1 to 86400"),
+            (
+                Limits { fds_warning_percent: 96, ..limits },
+                "fds_warning_percent",
+                "96, wanted no more than the critical one, 95",
+            ),
+        ];
+        for (limits, name, error) in wrong {
+            assert_eq!(limits.impossible(), Some((name, error.to_owned())));
+        }
+        let equal = Limits { fds_warning_percent: 95, ephemeral_warning_percent: 95, ..limits };
+        assert_eq!(equal.impossible(), None);
+    }
+}

@@ -230,6 +230,14 @@ mod tests {
     }
 
     #[test]
+    fn the_band_of_the_port_is_named() {
+        let fixed = found(&Snapshot::healthy().listens("0.0.0.0:30085"));
+        assert!(fixed.contains("static (30000-30085): given to Services that ask for it"), "{fixed}");
+        let dynamic = found(&Snapshot::healthy().listens("0.0.0.0:30086"));
+        assert!(dynamic.contains("dynamic (30086-32767): given to any new Service"), "{dynamic}");
+    }
+
+    #[test]
     fn an_old_cluster_has_one_band() {
         let mut world = world();
         for node in objects(&mut world.cluster.nodes) {
