@@ -70,6 +70,20 @@ fn of_pod_without_object(uid: &str) -> (Snapshot, Socket) {
     (world, socket)
 }
 
+#[test]
+fn a_service_of_a_file_is_told_what_happens_without_the_field() {
+    let advice = |kind, has_port: bool| {
+        let mut service = Service { uid: None, kind, health_check_kept: false, ..service("web", "shop") };
+        service.ports[0].fixed = Some(true);
+        let remedy = another_number(None, &service, service.ports.first().filter(|_| has_port));
+        remedy.steps[0].text.split_once(", or").map(|(_, rest)| rest.to_owned())
+    };
+    let chosen = Some(" remove the field so that the API server chooses a number".to_owned());
+    assert_eq!(advice(ServiceKind::NodePort, true), chosen);
+    assert_eq!(advice(ServiceKind::LoadBalancer, true), Some(" remove the field".to_owned()), "it needs no nodePort");
+    assert_eq!(advice(ServiceKind::LoadBalancer, false), chosen, "a health check needs a port");
+}
+
 /// Prints the commands of every function of `remedies.rs`, for hostile names. `tests/anywhere` runs each line in a
 /// shell, and checks that no function is missing.
 #[test]
