@@ -30,3 +30,31 @@ impl PlacedFinding {
         format!("{}/{}", self.rule, self.evidence.variant)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Severity;
+    use portreeve_facts::FileName;
+
+    #[test]
+    fn the_name_has_the_id_and_the_variant() {
+        let finding = PlacedFinding {
+            place: Place {
+                file: FileName::new("web.yaml".to_owned(), "web.yaml".into()),
+                line: 1,
+                column: 1,
+                width: 1,
+                template: None,
+            },
+            rule: RuleId("node-port-claimed-twice"),
+            object: "Service shop/web".to_owned(),
+            field: "spec.ports[0].nodePort".to_owned(),
+            port: Some(30080),
+            protocol: Some(Protocol::Tcp),
+            evidence: Evidence::new(Severity::Warning, "").variant("lost"),
+            related: Vec::new(),
+        };
+        assert_eq!(finding.name(), "node-port-claimed-twice/lost");
+    }
+}
