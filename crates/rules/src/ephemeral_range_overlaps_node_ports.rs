@@ -7,7 +7,7 @@ use super::{
     ephemeral::{effective_ephemeral, range_above, share, with_ranges},
     ids,
     needed_ports::NeededPorts,
-    node_ports::{at_most, counted, known_range},
+    node_ports::{at_most, counted, disproved_range},
     remedies::choose_from,
     reservation::reserve,
 };
@@ -60,12 +60,8 @@ impl Outside {
             Ok(services) => (services, round.now.cluster.unread_service().cloned()),
             Err(gap) => (None, Some(gap)),
         };
-        let numbers = services.into_iter().flat_map(ByPort::ports);
-        let outside: Vec<_> = numbers.filter(|(number, _)| !range.range.contains(*number)).collect();
-        // The assumed range is wrong if an existing Service has a port outside the range.
-        let exists = outside.iter().any(|(_, all)| all.iter().any(|(service, _)| service.uid.is_some()));
-        let disproved = known_range(round.now).err().filter(|_| exists);
-        Self { ports: outside.into_iter().map(|(number, _)| number).collect(), unread: disproved.or(unread) }
+        let numbers = services.into_iter().flat_map(ByPort::ports).map(|(number, _)| number);
+        Self { ports: numbers.filter(|it| !range.range.contains(*it)).collect(), unread: disproved_range(round).or(unread) }
     }
 }
 

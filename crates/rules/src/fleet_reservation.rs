@@ -9,7 +9,7 @@ use super::{
     Limits,
     ephemeral::{effective_ephemeral, range_above, share},
     needed_ports::NeededPorts,
-    node_ports::{ASSUMED_RANGE, ports_in_words},
+    node_ports::{ASSUMED_RANGE, disproved_range, ports_in_words},
     reservation::{FEWEST_LEFT, LONGEST, is_bearable, used},
     wording::{capital, listed},
 };
@@ -125,7 +125,8 @@ impl NodeReservation {
         // An unread pod may have a server that needs a port. If this host may be another node, its pods are unknown.
         let cluster = &snapshot.cluster;
         let of_name = || cluster.unknown_node().or(cluster.doubted_node()).cloned();
-        its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name);
+        let of_range = || disproved_range(&round);
+        its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name).or_else(of_range);
         Ok(match guard {
             Some(guard) => its.with_guard(guard),
             None => its,
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{
         Source, Why,
-        healthy::{gap, seen},
+        healthy::{gap, objects, seen},
     };
 
     fn fleet(nodes: &[Snapshot]) -> FleetReservation {
@@ -401,6 +402,17 @@ mod tests {
         assert_eq!(unread("1024-65535", Why::Unreachable), Some(Source::Services));
         assert_eq!(unread("1024-65535", Why::NotRequested), None);
         assert_eq!(unread("30000-32767", Why::Unreachable), None, "all of it is kept");
+    }
+
+    #[test]
+    fn if_a_service_disproves_the_assumed_range_the_range_is_not_read() {
+        let unread = |world: &Snapshot| NodeReservation::of(world, None).expect("read").unread.map(|gap| gap.source);
+        let world = Snapshot::healthy().service("old", |it| it.node_port(40080));
+        assert_eq!(unread(&world), None, "a source names the range");
+        let mut to_come = world.assumed_range();
+        assert_eq!(unread(&to_come), Some(Source::NodePortRange));
+        objects(&mut to_come.cluster.services).iter_mut().for_each(|service| service.uid = None);
+        assert_eq!(unread(&to_come), None, "the API server has not accepted the Service yet");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Limits, Round, ephemeral::effective_ephemeral};
+use super::{Limits, Round, ephemeral::effective_ephemeral, node_ports::disproved_range};
 use portreeve_dataplane::{Role, usual_ports};
 use portreeve_facts::{
     Clients, Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
@@ -81,6 +81,7 @@ impl FreePorts {
                 self.allocations = true;
                 self.take(allocated.ports().map(|(number, _)| number));
                 self.lacks(node, snapshot.cluster.unread_service().cloned());
+                self.lacks(node, disproved_range(round));
             }
         }
         self.take(round.listeners().known(reported).into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
@@ -301,6 +302,14 @@ mod tests {
             let free = FreePorts::of(&Snapshot::healthy().node_port_range(range));
             assert_eq!(first(&free, 1), [wanted], "{range}");
         }
+    }
+
+    #[test]
+    fn if_a_service_disproves_the_assumed_range_no_port_is_certainly_free() {
+        let world = Snapshot::healthy().service("old", |it| it.node_port(40080));
+        assert!(!FreePorts::of(&world).hides(Source::NodePortRange), "a source names the range");
+        let free = FreePorts::of(&world.assumed_range());
+        assert!(free.hides(Source::NodePortRange) && free.ports().next().is_none());
     }
 
     #[test]

@@ -61,6 +61,16 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
+/// The reason why the NodePort range is not known, if the range is only assumed and an existing Service has a NodePort
+/// outside. The range that the API server has is then another range.
+pub(super) fn disproved_range(round: &Round<'_>) -> Option<Gap> {
+    let gap = known_range(round.now).err()?;
+    let range = round.now.cluster.node_port_range.known(Unread::Reported("its own gap"))?.range;
+    let services = round.allocated().known(Unread::Reported("the Services' own gap"))?;
+    let mut outside = services.ports().filter(|(number, _)| !range.contains(*number));
+    outside.any(|(_, all)| all.iter().any(|(service, _)| service.uid.is_some())).then_some(gap)
+}
+
 /// Changes the verdict to healthy if this node does not serve `part` of the Service. Changes a problem to unknown if it
 /// is not known whether this node serves `part`.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FreePorts, Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
+use super::{FreePorts, Limits, ephemeral::EphemeralPorts, node_ports::{bands_here, disproved_range}};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
@@ -73,6 +73,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             Some((owner, port.map_or(Choice::Automatic, |port| choice(port.fixed))));
     }
 
+    unread.extend(disproved_range(&round));
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
     let reported = Unread::Reported("the ephemeral ports, which could not be read");
@@ -334,6 +335,9 @@ mod tests {
         let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
         let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
         assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
+        let outside = Snapshot::healthy().service("old", |it| it.node_port(40080)).assumed_range();
+        let unread = port_usage(&outside).expect("the range is assumed").unread;
+        assert_eq!(unread.into_iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::NodePortRange]);
         let unnamed = Snapshot::healthy().pod("cache", |_| ()).unnamed();
         let unread = port_usage(&unnamed).expect("the range is known").unread;
         assert_eq!(unread, unnamed.cluster.rejected, "the pod may be here");
