@@ -67,8 +67,8 @@ pub(super) type Behind<'a> = (Option<Alike>, Vec<&'a Socket>, BTreeMap<(Vantage,
 
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection. An error is the reason
-    /// why it is not known who has the target's address.
-    To(usize, Result<Outcome, Gap>),
+    /// why it is not known who has the target's address, or which of two redirections is first.
+    To(usize, Result<Outcome, Undecided>),
     /// Like [`Self::To`], but the redirection of the pod may not exist. The `Gap` has the reason.
     Perhaps(usize, Outcome, Gap),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
@@ -446,21 +446,22 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let pods = self.host_port(assumption, from, to)?;
         let Some((index, left)) = left else { return Ok(pods) };
         let redirections = self.round.redirections().get()?;
+        // The listeners lose the connection to any of these redirections.
+        let one_of = |by: &[usize], gap| Undecided { gap, loses: true, by: by.iter().copied().collect() };
         let is_first = match &pods {
-            None | Some(Redirected::LeftOut) => true,
-            Some(_) if assumption.mode() == Mode::Cilium => false,
-            Some(Redirected::Perhaps(.., gap)) => return Err(gap.clone()),
+            None | Some(Redirected::LeftOut) => Ok(true),
+            Some(_) if assumption.mode() == Mode::Cilium => Ok(false),
+            Some(Redirected::Perhaps(its, _, gap)) => Err(one_of(&[index, *its], gap.clone())),
             Some(Redirected::To(its, _)) => match self.contenders[*its].claim {
-                Claim::HostPort(pod, _) => redirections.is_before(left, pod)?,
-                _ => false,
+                Claim::HostPort(pod, _) => redirections.is_before(left, pod).map_err(|gap| one_of(&[index, *its], gap)),
+                _ => Ok(false),
             },
         };
+        let there = || redirections.leads_to(left).map_err(|gap| one_of(&[index], gap));
         match is_first {
-            true => {
-                let outcome = redirections.leads_to(left).map(|there| of_host_port(to.ip, there));
-                Ok(Some(Redirected::To(index, outcome)))
-            }
-            false => Ok(pods),
+            Ok(false) => Ok(pods),
+            Ok(true) => Ok(Some(Redirected::To(index, there().map(|there| of_host_port(to.ip, there))))),
+            Err(undecided) => Ok(Some(Redirected::To(index, Err(undecided)))),
         }
     }
 
@@ -567,8 +568,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         if let Some(Redirected::To(host_port, outcome)) = host_port {
             let redirected = || match outcome {
                 Ok(outcome) => answer(*outcome, Some(*host_port)),
-                // Whoever has the target's address, the listeners lose the connection.
-                Err(gap) => Err(Undecided { gap: gap.clone(), loses: true, by: BTreeSet::from([*host_port]) }),
+                Err(undecided) => Err(undecided.clone()),
             };
             let is_left = matches!(self.contenders[*host_port].claim, Claim::Redirection(_));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome, is_left)) {

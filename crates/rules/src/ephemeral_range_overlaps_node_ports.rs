@@ -61,7 +61,10 @@ impl Outside {
             Err(gap) => (None, Some(gap)),
         };
         let numbers = services.into_iter().flat_map(ByPort::ports).map(|(number, _)| number);
-        Self { ports: numbers.filter(|it| !range.range.contains(*it)).collect(), unread: disproved_range(round).or(unread) }
+        Self {
+            ports: numbers.filter(|it| !range.range.contains(*it)).collect(),
+            unread: disproved_range(round).or(unread),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) static RULE: Rule = Rule::of(
     &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     check,
 )
-.uses(&[Source::Nodes])
+.uses(&[Source::Nodes, Source::Netfilter])
 .sockets(&[SocketNeed::Owners(Ports::HostPorts), SocketNeed::Owners(Ports::Proxy)]);
 
 /// A pod usually has its network within this number of seconds after it was scheduled.
@@ -134,7 +134,11 @@ impl Node<'_, '_> {
             Judged::Certain(affected, _) => match keeps_host_port(self.round, socket, is_node_port) {
                 Ok(true) if is_node_port => return None,
                 Ok(is) => {
-                    let taker = if is_undefined.get() { "the pod or to a Service" } else { "the pod" };
+                    let taker = match is_undefined.get() {
+                        true => "the pod or to a Service",
+                        false if self.may_have_left(number) => "the pod or to the target of another redirection",
+                        false => "the pod",
+                    };
                     Verdict::Problem(self.evidence(of, port, socket, (&affected, taker), is))
                 }
                 Err(gap) => Verdict::Unknown(gap),
@@ -145,6 +149,14 @@ impl Node<'_, '_> {
             (socket.protocol, socket.local_port),
             assuming(stratum, everywhere, verdict),
         ))
+    }
+
+    /// Whether a redirection of a deleted pod may come before the redirection of the pod.
+    fn may_have_left(&self, number: Port) -> bool {
+        let redirections = self.round.redirections().known(Unread::Reported("the gap of the redirections"));
+        let missed = self.round.unread_redirections();
+        missed.is_some_and(|gap| !matches!(gap.why, Why::NotPermitted | Why::NotSupported))
+            || redirections.is_some_and(|all| !all.left_behind(number).is_empty())
     }
 
     /// Whether the socket may belong to a client, or belongs to the proxy. If the hostPort is also a Service's port,

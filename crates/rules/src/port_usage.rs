@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{FreePorts, Limits, ephemeral::EphemeralPorts, node_ports::{bands_here, disproved_range}};
+use super::{
+    FreePorts, Limits,
+    ephemeral::EphemeralPorts,
+    node_ports::{bands_here, disproved_range},
+};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 

@@ -1103,6 +1103,8 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
     assert_eq!(ask(&cilium, Vantage::Remote, PRIMARY[0]), pod);
     let in_two_tables = redirected(&[("10.1.0.7", "ip cni_hostport"), ALIVE]);
     assert!(ask(&in_two_tables, Vantage::Remote, PRIMARY[0]).0.is_err(), "the order of the tables was not read");
+    let (outcome, _, loser) = ask(&in_two_tables.listens("0.0.0.0:30080"), Vantage::Remote, PRIMARY[0]);
+    assert!(outcome.is_err() && loser == Some(ClaimKind::Listener), "each redirection takes its connections");
 }
 
 #[test]

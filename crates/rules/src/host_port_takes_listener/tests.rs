@@ -4,7 +4,7 @@ use crate::{
     findings::Vantage,
 };
 use portreeve_facts::{
-    Family, Mode, ServiceKind, State, Why,
+    Family, Mode, Netfilter, Reading, Redirection, ServiceKind, State, Why,
     healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder},
 };
 
@@ -26,6 +26,35 @@ fn a_process_on_a_host_port_is_told_with_its_pod() {
     assert!(evidence.summary.contains("nginx listens on [::]:80/tcp, the hostPort of pod default/edge"));
     let [process, pod] = &evidence.remedies[..] else { panic!("{:?}", evidence.remedies) };
     assert!(process.steps[0].text.contains("move process nginx") && pod.steps[0].text.contains("another hostPort"));
+}
+
+#[test]
+fn beside_a_redirection_of_a_deleted_pod_it_is_not_said_that_the_pod_gets_the_connections() {
+    let redirection = |chain: &str, to: &str| Redirection {
+        protocol: Protocol::Tcp,
+        port: 80,
+        ip: None,
+        to: ip(to),
+        to_port: 8080,
+        chain: chain.to_owned(),
+        handle: 7,
+    };
+    let world = edge(|pod| pod.ips = vec![ip("10.1.0.8")]).listens("0.0.0.0:80");
+    let taker = |redirections: Reading<Netfilter>| {
+        let mut world = world.clone();
+        world.kernel.netfilter = redirections;
+        let summary = expect_problem(&RULE, &world, &subject()).summary;
+        summary.rsplit_once(": ").expect("a result").1.to_owned()
+    };
+    let seen =
+        |redirections| Reading::Seen(Netfilter { redirections: Reading::Seen(redirections), ..Netfilter::default() });
+    let own = redirection("ip nat CNI-DN-1", "10.1.0.8");
+    assert_eq!(taker(seen(vec![own.clone()])), "new connections go to the pod instead.");
+    let left = redirection("ip cni_hostport hostports", "10.1.0.7");
+    let either = "new connections go to the pod or to the target of another redirection instead.";
+    assert_eq!(taker(seen(vec![own, left])), either);
+    assert_eq!(taker(gap(Source::Netfilter, Why::Torn)), either);
+    assert_eq!(taker(gap(Source::Netfilter, Why::NotPermitted)), "new connections go to the pod instead.");
 }
 
 #[test]
