@@ -230,7 +230,7 @@ impl Stratum {
         match self {
             Self::Any => None,
             Self::Defaults => Some("the defaults of the proxy's settings"),
-            Self::Served => Some("that nodePortAddresses has an address of this node"),
+            Self::Served => Some("that nodePortAddresses has an address of this node in each family"),
         }
     }
 }

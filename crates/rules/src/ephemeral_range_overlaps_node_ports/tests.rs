@@ -321,7 +321,7 @@ fn connections_hang_only_if_node_ports_are_served_at_some_address() {
     unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
     let assumed = problem(&unread);
     assert_eq!(assumed.severity, Severity::Critical);
-    assert_eq!(value(&assumed, "assumed"), "that nodePortAddresses has an address of this node");
+    assert_eq!(value(&assumed, "assumed"), "that nodePortAddresses has an address of this node in each family");
     unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(problem(&unread).severity, Severity::Warning);
     let nowhere = CiliumConfig { families_off: Family::BOTH.to_vec(), ..CiliumConfig::default() };
