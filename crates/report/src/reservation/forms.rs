@@ -189,6 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_may_need_more_ports_is_only_perhaps_covered() {
+        let covered = Snapshot::healthy().ephemeral("40000 60999", "30000-32767,40080");
+        let covered = covered.service("web", |it| it.node_port(40080));
+        for (world, word) in
+            [(covered.clone(), "covered  node n1"), (covered.assumed_range(), "perhaps covered  node n1")]
+        {
+            let fleet =
+                FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("the lists were read")] };
+            let list = fleet.list().expect("a list");
+            let report = ReservationReport::of(&fleet, &list);
+            let mut text = Vec::new();
+            let style = crate::Style { width: 100, colour: false, program: "portreeve".to_owned() };
+            crate::write_reservation(&report, &style, &mut text).expect("written");
+            let text = String::from_utf8(text).expect("UTF-8");
+            assert!(text.starts_with(word), "{text}");
+            assert_eq!(report.result(true) == crate::CheckResult::Clear, word.starts_with("covered"), "{text}");
+        }
+    }
+
+    #[test]
     fn each_platform_reads_the_list_where_it_looks_for_it() {
         let sysctl = file(ReservationForm::Sysctl);
         let lines: Vec<&str> = sysctl.lines().filter(|line| !line.starts_with('#')).collect();

@@ -171,6 +171,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
             writeln!(out)?;
         }
         let (ink, word) = match report.covers(group[0]) {
+            true if may_need_more(group[0]) => (Ink::Plain, "perhaps covered"),
             true => (Ink::Good, "covered"),
             false if !report.is_exposed(group[0]) => (Ink::Plain, "perhaps not covered"),
             false if group[0].lacks(report.list).is_empty() => (Ink::Bad(Severity::Warning), "partly covered"),
@@ -188,6 +189,11 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
         }
     }
     Ok(())
+}
+
+/// Whether unread input may hide more ports that the node should reserve.
+fn may_need_more(node: &NodeReservation) -> bool {
+    node.unread.as_ref().is_some_and(|gap| Open::beside_answer(gap).decides(Severity::Warning))
 }
 
 impl<'a> ReservationReport<'a> {
@@ -218,9 +224,8 @@ impl<'a> ReservationReport<'a> {
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();
-        let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
         let found = (check && self.fleet.nodes.iter().any(|node| self.is_exposed(node))).then_some(counts);
-        outcome(found, counts, || lacks || check && !self.is_covered() || open.any(|it| it.decides(counts)))
+        outcome(found, counts, || lacks || check && !self.is_covered() || self.fleet.nodes.iter().any(may_need_more))
     }
 
     /// Groups of nodes with equal ports. Nodes that are not covered are first.
