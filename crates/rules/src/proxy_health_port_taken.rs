@@ -25,7 +25,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Reading::Gap(gap) => Some(gap),
     };
     if silence.is_none() {
-        if_requested(snapshot.proxy_config())?;
+        // kube-proxy has answered, so a refused request for the settings is a failure.
+        let failed = |gap: Gap| if gap.why == Why::Unreachable { Gap { why: Why::Torn, ..gap } } else { gap };
+        if_requested(snapshot.proxy_config()).map_err(failed)?;
     }
     let mut needs = round.needs().with(&[Source::ProxyConfig])?.iter();
     let health = needs.find_map(|need| match need {
@@ -208,6 +210,9 @@ mod tests {
             let mut world = world;
             world.kernel.proxy.config = gap(Source::ProxyConfig, Why::TimedOut);
             assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::ProxyConfig);
+            let mut refused = world.clone();
+            refused.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
+            assert_eq!(expect_unknown(&RULE, &refused, &node()).why, Why::Torn, "kube-proxy answered for its mode");
             world.cluster.proxy_config = Snapshot::healthy().kernel.proxy.config;
             let found = check(&Round::of(&world, None, 60), &Limits::default()).expect("the cluster has them");
             assert!(!found.iter().any(|it| matches!(it.verdict, Verdict::Unknown(_))), "{found:?}");
