@@ -99,7 +99,7 @@ impl SnapshotSources {
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // With a wrong configured name, the Pods and addresses of another node would count as this node's own.
+        // With a wrong name, the Pods and addresses of another node would count as this node's own.
         let doubt = another_host(&snapshot);
         snapshot.cluster.rejected.extend(doubt);
         Ok(snapshot)

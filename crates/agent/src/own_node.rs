@@ -1,8 +1,7 @@
-//! Checks the name of this node in the cluster. If `--node` is wrong, the Pods and addresses of another node count as
+//! Checks the name of this node in the cluster. If the name is wrong, the Pods and addresses of another node count as
 //! this node's own.
 
 use std::{
-    mem,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -34,51 +33,66 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// The reason why the Node with the configured name may be another host: this host has none of the Node's internal
-/// addresses. `None` if no name is configured, if the host has one of these addresses, or if its addresses are unknown.
+/// The reason why the Node with the name of this node may be another host: this host has none of the Node's internal
+/// addresses. The name is configured, or is the hostname. `None` if the host has one of these addresses, or if there
+/// are no addresses to compare.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
+    compared(snapshot)?.err()
+}
+
+/// Compares the internal addresses of this node's Node with the addresses of this host. `None` if the name, the Node or
+/// the addresses are not known.
+fn compared(snapshot: &Snapshot) -> Option<Result<(), Gap>> {
     let node = snapshot.own_node().filter(|_| snapshot.cluster.node_name.is_some())?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;
     let internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
     let its: Vec<IpAddr> = internal.map(|it| it.ip).collect();
-    let is_here = here.addresses.is_empty() || here.addresses.iter().any(|address| its.contains(&address.ip));
-    let first = its.first().filter(|_| !is_here)?;
+    let first = its.first().filter(|_| !here.addresses.is_empty())?;
+    if here.addresses.iter().any(|address| its.contains(&address.ip)) {
+        return Some(Ok(()));
+    }
     let name = &node.name;
     let detail = format!("Node {name} has the address {first}, but this host does not: this host may be another node");
-    Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
+    Some(Err(Gap::new(Source::Nodes, Why::Ambiguous, detail)))
 }
 
-/// A moment without an address, or without the Node object, is no reason to doubt the name. A kubelet registers its
-/// Node after its start, and the agent reads Nodes every ten minutes.
+/// After a match, a moment without the address or the Node object is no reason to doubt the name. The agent reads
+/// Nodes every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
-/// The doubt about the configured name of this node, over the scans of an agent.
+/// The doubt about the name of this node, over the scans of an agent.
 #[derive(Debug, Default)]
 pub(super) struct NameDoubt {
     /// Whether an earlier scan found an address of the Node on this host.
     has_matched: bool,
-    /// The time since which the name is in doubt, and whether the agent has logged the doubt.
-    since: Option<(Instant, bool)>,
+    /// The first scan after the last match that found a reason for a doubt.
+    since: Option<Instant>,
+    /// The doubt of the last scan.
+    last: Option<Gap>,
 }
 
 impl NameDoubt {
-    /// The reason why the configured name may be wrong. Logs each doubt once.
+    /// The reason why the name may be wrong. Logs each reason once. If a scan has no addresses to compare, the doubt of
+    /// the scan before stays.
     pub(super) fn of(&mut self, snapshot: &Snapshot, now: Instant) -> Option<Gap> {
         let cluster = &snapshot.cluster;
         let name = cluster.node_name.as_deref()?;
-        let Some(doubt) = no_own_node(cluster, name).or_else(|| another_host(snapshot)) else {
-            self.has_matched |= snapshot.own_node().is_some();
-            self.since = None;
-            return None;
+        let doubt = match no_own_node(cluster, name).map(Err).or_else(|| compared(snapshot)) {
+            None => return self.last.clone(),
+            Some(Ok(())) => {
+                *self = Self { has_matched: true, ..Self::default() };
+                return None;
+            }
+            Some(Err(doubt)) => doubt,
         };
-        let (since, is_logged) = self.since.get_or_insert((now, false));
-        let may_end = self.has_matched || snapshot.own_node().is_none();
-        if may_end && now.saturating_duration_since(*since) < LASTING {
+        let since = *self.since.get_or_insert(now);
+        if self.has_matched && now.saturating_duration_since(since) < LASTING {
             return None;
         }
-        if !mem::replace(is_logged, true) {
+        if self.last.as_ref() != Some(&doubt) {
             warn!(why = doubt.detail, "the name of this node may be wrong; check --node");
         }
+        self.last = Some(doubt.clone());
         Some(doubt)
     }
 }
@@ -105,8 +119,17 @@ mod tests {
             let at = |minute| start + Duration::from_secs(60 * minute);
             scans.iter().map(|(snapshot, minute)| doubt.of(snapshot, at(*minute)).is_some()).collect::<Vec<_>>()
         };
-        assert_eq!(doubts(&[(&typo, 0), (&typo, 14), (&typo, 15)]), [false, false, true], "the Node may come");
+        let mut down = moved.clone();
+        let Reading::Seen(interfaces) = &mut down.kernel.interfaces else { panic!("interfaces") };
+        Arc::make_mut(interfaces).addresses.clear();
+        assert_eq!(doubts(&[(&typo, 0), (&healthy, 1), (&typo, 2)]), [true, false, false], "the Node may come back");
         assert_eq!(doubts(&[(&moved, 0), (&healthy, 1)]), [true, false], "the host never had the address");
+        assert_eq!(
+            doubts(&[(&moved, 0), (&down, 1), (&moved, 2)]),
+            [true; 3],
+            "nothing was compared at the second scan"
+        );
+        assert_eq!(doubts(&[(&down, 0), (&moved, 1)]), [false, true], "the addresses came late");
         let lost = [(&healthy, 0), (&moved, 1), (&moved, 15), (&moved, 16), (&healthy, 17), (&moved, 18)];
         assert_eq!(doubts(&lost), [false, false, false, true, false, false], "an address may come back");
         let mut unnamed = moved.clone();

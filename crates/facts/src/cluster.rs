@@ -165,12 +165,13 @@ impl ClusterFacts {
         self.ambiguous_node().filter(|_| self.node_name.is_none())
     }
 
-    /// The entry of [`Self::rejected`] that says why the configured name may be the name of another node.
+    /// The entry of [`Self::rejected`] that says why the known name of this node may be the name of another node.
     pub fn doubted_node(&self) -> Option<&Gap> {
         self.ambiguous_node().filter(|_| self.node_name.is_some())
     }
 
-    fn ambiguous_node(&self) -> Option<&Gap> {
+    /// [`Self::unknown_node`] or [`Self::doubted_node`].
+    pub fn ambiguous_node(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous))
     }
 

@@ -216,7 +216,7 @@ impl Overlap<'_, '_> {
             return Ok((false, Stratum::Any));
         }
         let addressed = self.round.addressed().get()?;
-        let Ok(all) = self.round.node_ports().get() else { return Ok((false, Stratum::Any)) };
+        let all = self.round.node_ports().get()?;
         let uncovered = all.ports().filter(|((_, number), _)| self.uncovered.contains(*number));
         let families: BTreeSet<Family> =
             uncovered.flat_map(|(_, of)| of).flat_map(|(service, _)| service.families).copied().collect();

@@ -124,7 +124,7 @@ impl NodeReservation {
         let unread = its.unread_services.clone().filter(|_| !its.own().1);
         // An unread pod may have a server that needs a port. If this host may be another node, its pods are unknown.
         let cluster = &snapshot.cluster;
-        let of_name = || cluster.unknown_node().or(cluster.doubted_node()).cloned();
+        let of_name = || cluster.ambiguous_node().cloned();
         let of_range = || disproved_range(&round);
         its.unread = its.unread.or(unread).or_else(|| cluster.pods.gap().cloned()).or_else(of_name).or_else(of_range);
         Ok(match guard {

@@ -28,6 +28,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let Some(own) = snapshot.own_node() else {
         return Ok(judgement(without_own_node(&held)));
     };
+    // With the name of another node, an address of this node would look like an address of a peer.
+    if let Some(gap) = snapshot.cluster.doubted_node() {
+        return Ok(judgement(Verdict::Unknown(gap.clone())));
+    }
     let here: BTreeSet<IpAddr> = reachable(interfaces).map(|address| address.ip).collect();
     held.retain(|it| {
         !is_same_machine(own, it.node, &here) && own.addresses.iter().all(|other| other.ip != it.address.ip)

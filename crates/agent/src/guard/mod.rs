@@ -210,7 +210,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { run, ports: Some(record.ours_in(&list, &place.boot_id)) })))
 }
 
-/// Whether the process that started this process ignores SIGHUP, as `nohup` does. Bit 0 of the mask `SigIgn` is signal 1
+/// Whether this process was started with SIGHUP ignored, for example by `nohup`. Bit 0 of the mask `SigIgn` is signal 1
 /// (proc_pid_status(5)).
 fn is_hangup_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

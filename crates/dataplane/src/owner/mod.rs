@@ -18,7 +18,7 @@ pub use ownership::{Answered, Claimant, Ownership};
 use super::{
     assumption::Assumption,
     cases::{Judged, Loss, Stratum},
-    cilium::ignores_host_port,
+    cilium::{ignores_host_port, may_be as may_be_cilium},
     claim::ClaimKind,
     contest::{Answer, Contest},
     local_address::LocalAddress,
@@ -74,7 +74,11 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let links = snapshot.kernel.interfaces.known(Unread::Doubted);
     let may_lack_proxy = proxy_mode != Some(Mode::Cilium)
         && snapshot.overrides.proxy_mode.is_none()
-        && links.is_none_or(|it| it.unmeasured().is_none() && !it.has_link("cilium_host"))
+        && links.is_none_or(|it| match proxy_mode {
+            // Beside a known mode of kube-proxy, Antrea and kube-router may be network plugins only.
+            Some(_) => it.unmeasured_proxy().is_none(),
+            None => it.unmeasured().is_none() && !may_be_cilium(snapshot, it),
+        })
         && claimants.iter().any(is_of_service);
     let no_proxy = snapshot.kernel.proxy.mode.gap().filter(|gap| may_lack_proxy && gap.why == Why::Unreachable);
     let no_proxy = no_proxy.cloned();

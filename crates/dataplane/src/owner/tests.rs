@@ -99,8 +99,8 @@ fn an_unread_host_port_or_redirection_may_get_the_connections_of_a_process_and_t
     assert_eq!(found(&rejected).unread, rejected.cluster.rejected);
     let edge = Snapshot::healthy().rejects(Source::Services).pod("edge", |pod| pod.host_port(80, 30080));
     assert_eq!(
-        at_both(&edge.with_mode(Mode::Ipvs))[0],
-        Ok(Outcome::Pod),
+        at_both(&edge.with_mode(Mode::Ipvs)),
+        [Ok(Outcome::Pod); 2],
         "in ipvs mode, no NodePort is before a hostPort"
     );
     let listens = rejected.clone().listens("0.0.0.0:30080").with_mode(Mode::Cilium);
@@ -1051,6 +1051,28 @@ fn of_many_sockets_on_every_address_each_is_behind_the_socket_of_an_address_only
         assert_eq!(is_behind(PRIMARY[0]), Ok(socket.local.is_unspecified()), "{}", socket.local);
         assert_eq!(is_behind(SECOND[0]), Ok(false), "{}", socket.local);
     }
+}
+
+#[test]
+fn a_silent_kube_proxy_is_named_unless_another_program_may_serve_services() {
+    let is_named = |world: &Snapshot| found(world).no_proxy.is_some();
+    let silent = web().without_proxy();
+    let mut configured = silent.clone();
+    let config = ProxyConfig { mode: Some("iptables".to_owned()), ..ProxyConfig::default() };
+    configured.cluster.proxy_config = Reading::Seen(config);
+    assert!(is_named(&silent) && is_named(&configured));
+    for (link, without_mode, with_mode) in [
+        ("antrea-gw0", false, true),
+        ("kube-bridge", false, true),
+        ("cilium_host", false, false),
+        ("kube-dummy-if", false, false),
+    ] {
+        assert_eq!(is_named(&silent.clone().address(link, "10.9.0.1")), without_mode, "{link}");
+        assert_eq!(is_named(&configured.clone().address(link, "10.9.0.1")), with_mode, "{link}");
+    }
+    let mut beside = silent.address("cilium_host", "10.9.0.1");
+    beside.cluster.cilium_replaces = Some(false);
+    assert!(is_named(&beside), "Cilium does not replace kube-proxy");
 }
 
 /// A pod at 10.1.0.8 with hostPort 30080, and its redirections in this order: the target address and the table.

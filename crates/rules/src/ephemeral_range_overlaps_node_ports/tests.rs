@@ -324,6 +324,9 @@ fn connections_hang_only_if_node_ports_are_served_at_some_address() {
     assert_eq!(value(&assumed, "assumed"), "that nodePortAddresses has an address of this node in each family");
     unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(problem(&unread).severity, Severity::Warning);
+    let mut everywhere = ipvs();
+    everywhere.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+    assert_eq!(problem(&everywhere).severity, Severity::Critical, "without a list, the addresses do not matter");
     let nowhere = CiliumConfig { families_off: Family::BOTH.to_vec(), ..CiliumConfig::default() };
     let cilium = web().ephemeral("1024 65535", "").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(nowhere));
     assert_eq!(problem(&cilium).severity, Severity::Warning);

@@ -228,3 +228,11 @@ fn of_one_services_list_the_last_entry_goes_first_and_each_node_gets_an_address_
     assert!(peers.steps[0].text.contains("give Node n2") && peers.steps[1].text.contains("give Node n3"), "{peers:?}");
     assert!(evidence.summary.contains("192.0.2.9 of n2, 192.0.2.10 of n3"), "{}", evidence.summary);
 }
+
+#[test]
+fn with_the_name_of_another_node_nothing_is_known() {
+    let mut doubted = holding();
+    expect_problem(&RULE, &doubted, &subject());
+    doubted.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "this host may be another node"));
+    assert_eq!(expect_unknown(&RULE, &doubted, &subject()), doubted.cluster.rejected[0]);
+}
