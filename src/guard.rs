@@ -135,14 +135,19 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
             Err(gap) => console.print_note(&format!("connections on these ports were not read: {}", gap.detail)),
         }
     }
+    let mut problems = Vec::new();
     if !kept.missing.is_empty() {
-        bail!("another program removes these ports again: {}", kept.missing);
-    }
-    if let Some(gap) = wanted.unread.first() {
-        bail!("not all input was read, so there may be more ports: {}", gap.detail);
+        problems.push(format!("another program removes these ports again: {}", kept.missing));
     }
     if !kept.left_out.is_empty() {
-        bail!("not reserved, because too few ports would stay for outgoing connections: {}", named(&kept.left_out));
+        let ports = named(&kept.left_out);
+        problems.push(format!("not reserved, because too few ports would stay for outgoing connections: {ports}"));
+    }
+    if let Some(gap) = wanted.unread.first() {
+        problems.push(format!("not all input was read, so there may be more ports: {}", gap.detail));
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("; "));
     }
     Ok(ExitCode::SUCCESS)
 }

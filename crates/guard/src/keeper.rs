@@ -218,7 +218,7 @@ impl<L: List, S: Store> Keeper<L, S> {
     }
 
     /// The ports to remove in this run: ports that have been unwanted for long enough. If a needed port has no space,
-    /// this run also removes other ports of the guard early, but as few as possible.
+    /// or if the list exceeds the bound, this run also removes other ports of the guard early, but as few as possible.
     fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
         // A port stays if an input that may need the port was not read.
         let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
@@ -227,11 +227,13 @@ impl<L: List, S: Store> Keeper<L, S> {
             let due = self.unwanted_since.iter().filter(|(_, since)| is_over(Some(**since), self.grace, now));
             remove = due.map(|(number, _)| *number).filter(may_go).collect();
         }
-        if !plan.left_out.is_empty() && is_over(self.removed, EARLY_REMOVAL_PAUSE, now) {
+        let in_range = |ports: &PortSet| ports.intersection(&bound.range.into());
+        // After a run of the guard, the bound or the range may have become smaller, or another program may have added ports.
+        let exceeds = in_range(&state.list.minus(&remove)).len() > bound.most();
+        if (exceeds || !plan.left_out.is_empty()) && is_over(self.removed, EARLY_REMOVAL_PAUSE, now) {
             let spare: PortSet = state.ours.iter().filter(may_go).collect();
             let full = Plan::of(wanted, bound, &state.list, &spare);
-            if !full.add.minus(&plan.add).is_empty() {
-                let in_range = |ports: &PortSet| ports.intersection(&bound.range.into());
+            if exceeds || !full.add.minus(&plan.add).is_empty() {
                 let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
                 let excess = after.saturating_sub(bound.most()) as usize;
                 let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
@@ -640,6 +642,27 @@ mod tests {
         assert_eq!(after("1003-1006", 2), (ports(""), ports(""), 1));
         assert_eq!(after("1003-1006", 11), (ports("1001"), ports("1006"), 0));
         assert_eq!(after("1000-1009", 31), (ports(""), ports(""), 5), "what is needed and reserved stays");
+    }
+
+    #[test]
+    fn a_bound_that_becomes_smaller_removes_as_many_ports_as_exceed_the_bound() {
+        let (node, start) = (node("1009"), Instant::now());
+        let mut keeper = keeper(&node);
+        let mut after = |leave, seconds| {
+            let tight = Bound { range: "1000-1009".parse().expect("a range"), leave };
+            let kept =
+                keeper.keep(&wanted("1000-1002", "1003"), tight, start + Duration::from_secs(seconds)).expect("kept");
+            (kept.removed, kept.added, kept.left_out.into_keys().collect::<PortSet>())
+        };
+        assert_eq!(after(5, 0), (ports(""), ports("1000-1003"), ports("")));
+        assert_eq!(
+            after(7, 60),
+            (ports("1002-1003"), ports(""), ports("1002-1003")),
+            "1009 belongs to another program"
+        );
+        assert_eq!(after(7, 120), (ports(""), ports(""), ports("1002-1003")));
+        assert_eq!(after(6, 180), (ports(""), ports("1002"), ports("1003")));
+        assert_eq!(node.borrow().list, ports("1000-1002,1009"));
     }
 
     #[test]

@@ -20,8 +20,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = round.listeners().get()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
-        // If kube-proxy does not run, no process needs the port.
-        Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
+        // If kube-proxy does not run, no process needs the port. A kube-proxy that has answered for its settings runs.
+        Reading::Gap(gap) if gap.why == Why::Unreachable && snapshot.kernel.proxy.config.gap().is_some() => {
+            return Ok(Vec::new());
+        }
         Reading::Gap(gap) => Some(gap),
     };
     if silence.is_none() {
@@ -226,6 +228,9 @@ mod tests {
         let mut hangs = taken();
         hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
         assert_eq!(expect_unknown(&RULE, &hangs, &node()).source, Source::ProxyMode);
+        let mut refused_once = taken();
+        refused_once.kernel.proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
+        assert_eq!(expect_unknown(&RULE, &refused_once, &node()).why, Why::Unreachable, "its settings were read");
     }
 
     #[test]

@@ -522,6 +522,9 @@ impl Guard {
         self.log_once("left out", named(&kept.left_out), |ports| {
             warn!(ports, "not reserved: too few ports would stay for outgoing connections");
         });
+        self.log_once("missing", kept.missing.to_string(), |ports| {
+            warn!(ports, "not reserved: another program writes net.ipv4.ip_local_reserved_ports");
+        });
     }
 
     fn log_once(&mut self, kind: &'static str, text: String, log: impl FnOnce(&str)) {
