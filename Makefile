@@ -83,6 +83,7 @@ nightly: root ## Run what takes hours, in shards; those that passed at this comm
 
 # This check runs before all builds, and needs few tools. So a user without root gets the error message at once.
 root:
+	@tests/in-private-namespaces --check-root
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
 
