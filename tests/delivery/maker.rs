@@ -84,7 +84,9 @@ impl Maker {
     pub fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
         let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));
         let keys = [("COSIGN_KEY", &*cosign), ("MINISIGN_KEY", &minisign), ("NAMES", &names), ("COSIGN_PASSWORD", "")];
-        let mut release = command(clone.join("tools/release").to_str().expect("UTF-8"), &[version], clone);
+        let program = clone.join("tools/release");
+        let with_mask = "umask \"${MASK:-022}\"; exec \"$0\" \"$1\"";
+        let mut release = command("bash", &["-c", with_mask, program.to_str().expect("UTF-8"), version], clone);
         release.envs(keys).envs(more.iter().copied()).output().expect("bash")
     }
 

@@ -555,9 +555,9 @@ mod made {
     fn a_release_verifies_by_itself_and_two_of_the_same_commit_are_the_same() {
         let maker = Maker::with_keys();
         let cargo = maker.cargo(None);
-        let [first, second] = ["one", "a/second/one"].map(|name| {
+        let [first, second] = [("one", "022"), ("a/second/one", "077")].map(|(name, mask)| {
             let clone = maker.clone_with_keys(name);
-            successful("tools/release", &maker.release(&clone, VERSION, &[("CARGO", &cargo)]));
+            successful("tools/release", &maker.release(&clone, VERSION, &[("CARGO", &cargo), ("MASK", mask)]));
             clone.join("dist")
         });
         same(&first, &second);
