@@ -266,7 +266,10 @@ impl<'a> Node<'_, 'a> {
     }
 
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
-        hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
+        // Without the addresses, the order of the sockets would decide which sockets are named.
+        hits.sort_by_key(|Hit { severity, socket: it, .. }| {
+            (Reverse(severity.as_ref().ok().copied()), it.local, it.local_port, it.remote, it.remote_port, it.inode)
+        });
         let severity = match &hits[0].severity {
             Ok(severity) => *severity,
             Err(gap) => return Verdict::Unknown(gap.clone()),

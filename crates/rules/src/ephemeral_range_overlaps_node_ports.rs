@@ -82,8 +82,11 @@ impl Start {
     /// # Errors
     /// Returns a `Gap` if an input was not read.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Result<Option<Self>, Gap> {
-        if !snapshot.is_in(Mode::Cilium) {
-            return Ok(None);
+        match snapshot.proxy_mode() {
+            Ok(mode) if mode.value == Mode::Cilium => {}
+            // The settings of Cilium may be in use.
+            Err(gap) if snapshot.cluster.proxy_config.seen().is_some_and(|it| it.cilium.is_some()) => return Err(gap),
+            Ok(_) | Err(_) => return Ok(None),
         }
         let Some(settings) = if_requested(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else {
             return Ok(None);

@@ -71,7 +71,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if claims.is_empty() {
         return Ok(unread);
     }
-    let claims = most_of_each_service(&on_links, claims);
+    let (claims, left_out) = most_of_each_service(&on_links, claims);
     let mut by_service: HashMap<*const Service, Vec<&ExternalAddress<'_>>> = HashMap::new();
     for (claim, _) in &claims {
         by_service.entry(std::ptr::from_ref(claim.service)).or_default().push(claim);
@@ -89,6 +89,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         ephemeral: EphemeralPorts::of(snapshot),
         on_links,
         releases: by_service.into_iter().map(|(service, claims)| (service, releases(claims))).collect(),
+        left_out,
     };
     Ok(claims.iter().flat_map(|(claim, owners)| here.judge(claim, owners)).chain(unread).collect())
 }
@@ -109,6 +110,8 @@ struct Here<'r, 'a> {
     on_links: OnLinks<'a>,
     /// For each Service, the steps that remove all Node addresses. One report has all problems of the Service.
     releases: HashMap<*const Service, Vec<Step>>,
+    /// For each Service, how many addresses of other Nodes have no finding of their own.
+    left_out: HashMap<*const Service, usize>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -421,6 +424,7 @@ impl Here<'_, '_> {
             .value("address", format!("{} ({})", claim.ip, claim.field))
             .value("owner", owner)
             .value("held on this node", held)
+            .and_more("address", self.left_out.get(&std::ptr::from_ref(claim.service)).copied().unwrap_or_default(), 0)
             .value("proxy mode", mode_in_words(&self.mode))
             .remedy(self.releases.get(&std::ptr::from_ref(claim.service)).cloned().unwrap_or_default())
     }
@@ -439,8 +443,12 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 
 /// The claims to judge. All claims to addresses of this node are judged, because a process may listen on these
 /// addresses. A Service may claim any number of other Nodes' addresses. Only the first claims to addresses of other
-/// Nodes are judged, and claims to InternalIPs come first. The remedies cover only the judged addresses.
-fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
+/// Nodes are judged, and claims to InternalIPs come first. The remedies cover only the judged addresses, so the evidence
+/// has the number of the others, for each Service.
+fn most_of_each_service<'a, 'b>(
+    on_links: &OnLinks<'_>,
+    claims: Vec<Owned<'a, 'b>>,
+) -> (Vec<Owned<'a, 'b>>, HashMap<*const Service, usize>) {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.link(owned.0.ip).is_some(), owned)).collect();
     claims.sort_by_key(|(is_here, (_, owners))| (!is_here, !is_internal(owners)));
@@ -452,7 +460,8 @@ fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b
             *reported <= MOST_LISTED
         }
     });
-    claims.into_iter().map(|(_, owned)| owned).collect()
+    let left_out = reported.into_iter().map(|(service, all)| (service, all.saturating_sub(MOST_LISTED))).collect();
+    (claims.into_iter().map(|(_, owned)| owned).collect(), left_out)
 }
 
 #[cfg(test)]

@@ -165,7 +165,8 @@ enum Clash {
     /// A pod that may belong to the Service has the port, or will want the port.
     Own,
     Pods,
-    /// Both Services work, but the API server would refuse to create them again, for example after a restore.
+    /// Both Services work, for example with different families or protocols, but the API server would refuse to create
+    /// them again, for example after a restore.
     Anew,
     /// The API server has not accepted this claim yet, and will refuse the claim.
     Refused,
@@ -256,10 +257,14 @@ impl Claim<'_> {
             return Some(Clash::Refused);
         }
         let served = [self, other].iter().all(|claim| snapshot.proxy_serves(claim.service));
+        // kube-proxy answers health checks on the addresses of both families.
+        let meet = self.port.is_none()
+            || other.port.is_none()
+            || self.service.families.iter().any(|it| other.service.families.contains(it));
         match (self.service.has_accepted(self.port), other.service.has_accepted(other.port)) {
             (false, _) => Some(Clash::Refused),
             (true, false) => None,
-            (true, true) if same_protocol && served => Some(Clash::Lost),
+            (true, true) if same_protocol && served && meet => Some(Clash::Lost),
             (true, true) => Some(Clash::Anew),
         }
     }

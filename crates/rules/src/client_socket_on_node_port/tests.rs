@@ -51,6 +51,18 @@ fn a_hanging_connection_is_critical_in_ipvs_mode_and_info_elsewhere() {
 }
 
 #[test]
+fn the_order_of_the_sockets_does_not_decide_which_are_named() {
+    let ports = 8080..8080 + 2 * u16::try_from(MOST_SOCKETS).expect("a few");
+    let hanging = |world: Snapshot, port| {
+        world
+            .socket(Protocol::Tcp, State::SynSent, LOCAL, &format!("192.0.2.9:{port}"), |socket| socket.retransmits = 2)
+    };
+    let [up, down] = [ports.clone().fold(web(), hanging), ports.rev().fold(web(), hanging)];
+    let [up, down] = [up, down].map(|world| expect_problem(&RULE, &world.with_mode(Mode::Ipvs), &subject()).values);
+    assert_eq!(up, down);
+}
+
+#[test]
 fn a_udp_client_is_critical_and_an_established_connection_survives() {
     let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp)).socket(
         Protocol::Udp,

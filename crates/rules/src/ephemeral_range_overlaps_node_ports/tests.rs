@@ -85,6 +85,10 @@ fn what_the_agent_of_cilium_does_at_its_next_start_is_told() {
             }
         }
     }
+    let mut contested = above_all.with_mode(Mode::Iptables);
+    contested.cluster.proxy_config = above_all.kernel.proxy.config.clone();
+    assert!(contested.proxy_mode().is_err(), "kube-proxy answers, and Cilium's settings replace kube-proxy");
+    expect_unknown(&RULE, &contested, &subject());
     for content in [
         cilium("32768 60999", "", true),
         cilium("1024 65535", "1024-32767", true),

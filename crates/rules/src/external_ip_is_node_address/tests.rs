@@ -558,6 +558,8 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
     assert_eq!(judgements.len(), 2 + MOST_LISTED, "the listener, the address of this node, and those of other Nodes");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");
+    let more = format!("and {} more", 200 - MOST_LISTED);
+    assert!(evidence.values.iter().any(|(name, value)| *name == "address" && *value == more), "{:?}", evidence.values);
     assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 3 + MOST_LISTED), "{:?}", evidence.remedies);
 }
 

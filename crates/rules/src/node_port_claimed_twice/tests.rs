@@ -7,8 +7,8 @@ use crate::{
     },
 };
 use portreeve_facts::{
-    Controller, ServiceKind, WorkloadKind,
-    healthy::{World, gap, ip, seen},
+    Controller, Family, ServiceKind, WorkloadKind,
+    healthy::{World, gap, ip, objects, seen},
 };
 
 fn subject(name: &str) -> Subject {
@@ -87,10 +87,15 @@ fn a_number_that_an_updated_service_keeps_is_not_refused() {
 
 #[test]
 fn what_works_until_it_is_created_anew_is_a_warning() {
-    let changes: [fn(World) -> World; 2] =
-        [|it| it.protocol(Protocol::Udp), |it| it.with(|service| service.proxy_name = Some("other".to_owned()))];
+    let changes: [fn(World) -> World; 3] = [
+        |it| it.protocol(Protocol::Udp),
+        |it| it.with(|service| service.proxy_name = Some("other".to_owned())),
+        |it| it.with(|service| service.families = &[Family::V6]),
+    ];
     for change in changes {
-        let evidence = expect_problem(&RULE, &two(change), &subject("first"));
+        let mut world = two(change);
+        objects(&mut world.cluster.services)[0].families = &[Family::V4];
+        let evidence = expect_problem(&RULE, &world, &subject("first"));
         assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "anew"));
         assert!(evidence.affects.is_empty());
     }
