@@ -13,7 +13,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{Assumption, ByPort, Judged, Stratum, cilium_range};
-use portreeve_facts::{Family, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested};
+use portreeve_facts::{Family, Gap, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, Unread, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -82,10 +82,11 @@ impl Start {
     /// # Errors
     /// Returns a `Gap` if an input was not read.
     fn of_cilium(snapshot: &Snapshot, ephemeral: PortRange) -> Result<Option<Self>, Gap> {
+        let in_cluster = snapshot.cluster.proxy_config.known(Unread::Reported("the gap of the proxy's settings"));
         match snapshot.proxy_mode() {
             Ok(mode) if mode.value == Mode::Cilium => {}
             // The settings of Cilium may be in use.
-            Err(gap) if snapshot.cluster.proxy_config.seen().is_some_and(|it| it.cilium.is_some()) => return Err(gap),
+            Err(gap) if in_cluster.is_some_and(|it| it.cilium.is_some()) => return Err(gap),
             Ok(_) | Err(_) => return Ok(None),
         }
         let Some(settings) = if_requested(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Claim, Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table,
+    Claim, Contest, Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table,
     v6only_unknown,
 };
 use portreeve_facts::{Family, Gap, Owner, Pod, Redirection, Snapshot, Socket, Source, Unread, if_requested};
@@ -156,18 +156,51 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service whose connections the redirection takes or may take. The caller checks pods before.
+    /// The process or Service whose connections the redirection takes or may take. The caller checks pods before. A
+    /// Service comes first, because a listener may lose only the connections to one address.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
-        let unread = match self.listener(redirection, |_| false) {
-            Ok(Some(socket)) => return (Some(self.loser(redirection, socket, Severity::Critical)), None),
+        let of_service = self.node_port(redirection);
+        if let Ok(Some(Loser { severity: Severity::Critical, .. })) = of_service {
+            return (of_service.ok().flatten(), None);
+        }
+        let listener = self.listener(redirection, |_| false);
+        let unread = match listener.and_then(|socket| socket.map_or(Ok(None), |it| self.taken_from(redirection, it))) {
+            Ok(Some(loser)) => return (Some(loser), None),
             Ok(None) => None,
             Err(gap) => Some(gap),
         };
-        match self.node_port(redirection) {
-            Ok(Some(loser)) if loser.severity == Severity::Critical => (Some(loser), None),
+        match of_service {
             Ok(loser) => (loser, unread),
             Err(gap) => (None, unread.or(Some(gap))),
         }
+    }
+
+    /// The process of the listener, if the redirection takes its connections. In some modes a NodePort takes the
+    /// connections before the redirection.
+    fn taken_from(&self, redirection: &Redirection, socket: &Socket) -> Result<Option<Loser>, Gap> {
+        let loser = |severity| self.loser(redirection, socket, severity);
+        let of_port = (redirection.protocol, redirection.port);
+        let node_ports = self.round.node_ports().get().map_or(&[][..], |all| all.at(of_port));
+        if node_ports.is_empty() {
+            return Ok(Some(loser(Severity::Critical)));
+        }
+        let addressed = self.round.addressed().get()?;
+        let node_ports = node_ports.iter().map(|(service, port)| Claim::NodePort(service, port));
+        let claims =
+            [Claim::Redirection(redirection)].into_iter().chain(node_ports).chain([Claim::Listener(socket, 1)]);
+        let contest = Contest::of(self.round, addressed, of_port, claims);
+        let everywhere = redirection.ip.is_none() && socket.local.is_unspecified();
+        let (judged, _) = addressed.over(everywhere, |assumption, case| {
+            contest.lost((assumption, case), &Ok(false), |_, outcome| outcome.is_some())
+        });
+        Ok(match judged {
+            Judged::Never => None,
+            Judged::Depends { ever: None, on } => return Err(on),
+            Judged::Depends { .. } => Some(loser(Severity::Warning)),
+            Judged::Certain(lost, _) => {
+                Some(Loser { vantage_points: lost.affected().into_iter().collect(), ..loser(Severity::Critical) })
+            }
+        })
     }
 
     /// The process whose connections the redirection takes, if the target may be a container outside Kubernetes. The

@@ -467,3 +467,19 @@ fn a_redirection_of_a_pod_that_ended_may_still_be_deleted_before_a_node_port_is_
     expect_healthy(&RULE, &world(Mode::Nftables), &node());
     assert_eq!(expect_problem(&RULE, &world(Mode::Ipvs), &node()).severity, Severity::Critical);
 }
+
+#[test]
+fn a_listener_loses_nothing_to_a_redirection_behind_a_node_port_and_hides_no_service_that_does() {
+    let judge = |mode, listener: &str| {
+        let world = world().service("web", |it| it.node_port(30080)).listens_as(listener, daemon("nginx", 9));
+        expect_problem(&RULE, &with(world.with_mode(mode), &[redirection(30080, "10.1.0.7:80")]), &node())
+    };
+    let behind = judge(Mode::Iptables, "0.0.0.0:30080");
+    assert_eq!(behind.severity, Severity::Warning, "the Service's pods answer");
+    assert!(behind.affects.is_empty() && !behind.summary.contains("nginx"), "{behind:?}");
+    for listener in ["0.0.0.0:30080", "127.0.0.1:30080"] {
+        let lost = judge(Mode::Ipvs, listener);
+        assert_eq!(lost.severity, Severity::Critical);
+        assert!(lost.summary.contains("Service default/web") && lost.affects.contains(&Vantage::Remote), "{lost:?}");
+    }
+}
